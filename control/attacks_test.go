@@ -203,7 +203,7 @@ func TestControlCharacters(t *testing.T) {
 			t.Errorf("%s: got the correlation id %q", what, got)
 		}
 	}
-	s.plane.auditor.flush(t.Context())
+	s.plane.env.auditor.flush(t.Context())
 	rows := s.call(home, "GET", "/v1/audit?limit=1000", nil).is(t, 200, "")
 	if !strings.Contains(string(rows.raw), "Set-Cookie") {
 		t.Error("the audit has none of the texts")
@@ -254,7 +254,7 @@ func TestDoubledHeaders(t *testing.T) {
 			t.Errorf("%s: one of them counts", what)
 		}
 	}
-	s.plane.auditor.flush(t.Context())
+	s.plane.env.auditor.flush(t.Context())
 	if r := s.call(home, "GET", "/v1/audit?limit=1000", nil).is(t, 200, ""); strings.Contains(string(r.raw), "forged") {
 		t.Errorf("the audit has %s", r.raw)
 	}

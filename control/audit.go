@@ -1,11 +1,9 @@
 package control
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -52,51 +50,6 @@ const (
 // maxAuditText is the length in bytes to which texts of a row are cut.
 const maxAuditText = 256
 
-// newAuditRow returns the row of a call that was answered with a status and, if it failed, a code.
-func (c *call) newAuditRow(status int, code string) *auditRow {
-	now := time.Now()
-	row := &auditRow{
-		ID: newULID(now), Action: c.op.name, Resource: short(c.resource), Result: resultSuccess,
-		IP: address(c.from), UserAgent: short(c.agent), CreatedAt: now.UnixMicro(), Lane: c.op.lane(), Deduped: c.note.deduped,
-		CorrelationID: c.correlationID, RunID: short(cmp.Or(c.note.runID, c.behalf)), IdempotencyKey: short(c.idempotencyKey),
-		Status: status, Code: code, Reason: short(c.reason()),
-	}
-	if code != "" {
-		row.Result = resultFailure
-	}
-	if c.who != nil {
-		row.KeyID, row.Project, row.Environment = c.who.id, c.who.Project, c.who.Environment
-	}
-	return row
-}
-
-// audit has the row of a call written. The rows of changes that succeeded are in the store when
-// audit returns; mutate has stored its own. So is that of a repetition if the row follows the change:
-// the process may have died between the two. If the store does not take one, the answer stays true, and
-// the log has it.
-func (c *call) audit(ctx context.Context, status int, code string) {
-	if c.op.unaudited || c.audited || c.op.batch && code == "" { // each request of a batch has its own row
-		return
-	}
-	row := c.newAuditRow(status, code)
-	fold := foldKey{code: code, by: network(c.from).String()}
-	if c.who != nil {
-		fold.tenant, fold.by = c.who.tenant(), c.who.id
-	}
-	switch {
-	case code != "" && (c.who == nil || c.op.batch), status == http.StatusForbidden, status == http.StatusTooManyRequests:
-		c.auditor.refused(fold, row)
-	case c.who == nil:
-		c.auditor.add(row) // it costs nobody a commit of its own
-	case code == "" && c.op.method != http.MethodGet && (!c.note.deduped || c.op.follows):
-		if err := c.auditor.commit(context.WithoutCancel(ctx), []*auditRow{row}); err != nil {
-			c.log.Error("an audit row is lost: the store did not take it", "operation", row.Action, "correlation", row.CorrelationID, "error", err)
-		}
-	default:
-		c.auditor.add(row)
-	}
-}
-
 // short cuts a text, and takes out what would break a line of a log.
 func short(s string) string {
 	if len(s) <= maxAuditText && plain(s) {
@@ -134,16 +87,15 @@ func newULID(at time.Time) string {
 }
 
 // key is where a row is stored. Rows of nobody are the home namespace's.
-func (row *auditRow) key(home Namespace) []byte {
-	ns := home
-	if row.KeyID != "" {
-		ns = Namespace{row.Project, row.Environment}
+func (row *auditRow) key(home string) []byte {
+	if row.KeyID == "" {
+		return keys.ControlAudit(home, row.ID)
 	}
-	return keys.ControlAudit(ns.tenant(), row.ID)
+	return keys.ControlAudit(row.Project+"/"+row.Environment, row.ID)
 }
 
 // put returns the operation that stores a row.
-func (row *auditRow) put(home Namespace) (storage.Op, error) {
+func (row *auditRow) put(home string) (storage.Op, error) {
 	at := row.key(home)
 	data, err := record.Seal(at, recordVersion, row, nil)
 	return storage.Put(at, data), err
@@ -179,7 +131,7 @@ const (
 // writes them.
 type auditor struct {
 	store storage.Storage
-	home  Namespace
+	home  string // the namespace of rows of nobody
 	log   *slog.Logger
 
 	work sync.WaitGroup  // the goroutine
@@ -197,7 +149,7 @@ type auditor struct {
 	closed  bool
 }
 
-func newAuditor(s storage.Storage, home Namespace, log *slog.Logger) *auditor {
+func newAuditor(s storage.Storage, home string, log *slog.Logger) *auditor {
 	a := &auditor{store: s, home: home, log: log, folds: map[foldKey]*fold{}, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), closing: make(chan struct{})}
 	a.life, a.end = context.WithCancel(context.Background())
 	return a
@@ -371,4 +323,43 @@ func (a *auditor) close() {
 	a.mu.Unlock()
 	a.work.Wait()
 	a.flush(a.life)
+}
+
+// firstULID returns the least ULID of a time, or "" before 1970.
+func firstULID(at time.Time) string {
+	ms := at.UnixMilli()
+	if at.After(time.UnixMilli(ms)) {
+		ms++ // rows of this millisecond may be earlier
+	}
+	var id ulid.ULID
+	if err := id.SetTime(uint64(min(max(ms, 0), int64(ulid.MaxTime())))); err != nil {
+		return ""
+	}
+	return id.String()
+}
+
+// auditRetention is how long rows are kept.
+const auditRetention = 90 * 24 * time.Hour
+
+// forgetAudit removes rows that are too old, of all namespaces.
+func forgetAudit(ctx context.Context, s storage.Storage) error {
+	all := keys.ControlAudits("")
+	until := firstULID(time.Now().Add(-auditRetention))
+	for {
+		all.Limit = 1
+		first, err := s.Scan(ctx, all)
+		if err != nil || len(first) == 0 {
+			return err
+		}
+		ns, _, err := keys.ControlNames(first[0].Key)
+		if err != nil {
+			return err
+		}
+		old := keys.ControlAudits(ns)
+		all.Start = old.End
+		old.End = keys.ControlAudit(ns, until)
+		if err := s.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.DeleteRange(old)}}); err != nil {
+			return err
+		}
+	}
 }

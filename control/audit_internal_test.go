@@ -23,7 +23,7 @@ func (s slowStore) Commit(ctx context.Context, b storage.Batch) error {
 func TestFlushWaitsForTheFlushBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(memory.Store)
-		a := newAuditor(slowStore{s}, Namespace{}, slog.New(slog.DiscardHandler))
+		a := newAuditor(slowStore{s}, "default/default", slog.New(slog.DiscardHandler))
 		a.add(&auditRow{ID: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Action: "runs.get", Result: "success"})
 		time.Sleep(auditDelay + time.Millisecond) // the goroutine is writing it
 		if n := records(t, s, "ctl:audit:"); n != 0 {

@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/internal/keys"
@@ -30,10 +28,10 @@ type listAuditParams struct {
 	paging
 }
 
-func (p *listAuditParams) check() []issue {
-	issues := p.paging.check()
+func (p *listAuditParams) Check() []issue {
+	issues := p.paging.Check()
 	if p.Result != "" && p.Result != resultSuccess && p.Result != resultFailure {
-		issues = append(issues, issue{"/result", "must be success or failure"})
+		issues = append(issues, issue{Path: "/result", Problem: "must be success or failure"})
 	}
 	return issues
 }
@@ -62,7 +60,7 @@ func listAudit(ctx context.Context, c *call, p *listAuditParams) (answer, error)
 		return answer{body: page}, nil
 	}
 	// A cursor must be in the list as a whole: its end moves on while somebody reads ascending.
-	list := listing{r, p.paging}
+	list := listing{Range: r, paging: p.paging}
 	err := list.walk(ctx, c.store, func(e storage.Entry) (bool, error) {
 		row := &auditRow{}
 		if _, err := record.Open(e.Key, e.Value, recordVersion, row); err != nil {
@@ -90,44 +88,5 @@ func (row *auditRow) wire() wire.AuditRow {
 			Lane: row.Lane, Deduped: row.Deduped, CorrelationID: row.CorrelationID, RunID: row.RunID,
 			IdempotencyKey: row.IdempotencyKey, Status: row.Status, Code: row.Code, Reason: row.Reason, Count: row.Count,
 		},
-	}
-}
-
-// firstULID returns the least ULID of a time, or "" before 1970.
-func firstULID(at time.Time) string {
-	ms := at.UnixMilli()
-	if at.After(time.UnixMilli(ms)) {
-		ms++ // rows of this millisecond may be earlier
-	}
-	var id ulid.ULID
-	if err := id.SetTime(uint64(min(max(ms, 0), int64(ulid.MaxTime())))); err != nil {
-		return ""
-	}
-	return id.String()
-}
-
-// auditRetention is how long rows are kept.
-const auditRetention = 90 * 24 * time.Hour
-
-// forgetAudit removes rows that are too old, of all namespaces.
-func (p *Plane) forgetAudit(ctx context.Context) error {
-	all := keys.ControlAudits("")
-	until := firstULID(time.Now().Add(-auditRetention))
-	for {
-		all.Limit = 1
-		first, err := p.store.Scan(ctx, all)
-		if err != nil || len(first) == 0 {
-			return err
-		}
-		ns, _, err := keys.ControlNames(first[0].Key)
-		if err != nil {
-			return err
-		}
-		old := keys.ControlAudits(ns)
-		all.Start = old.End
-		old.End = keys.ControlAudit(ns, until)
-		if err := p.store.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.DeleteRange(old)}}); err != nil {
-			return err
-		}
 	}
 }

@@ -3,33 +3,15 @@ package control
 import (
 	"context"
 	"crypto/subtle"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/storage"
 )
-
-// Scopes of keys.
-const (
-	scopeAdmin        = "admin" // all of them, within its namespace
-	scopeTriggerWrite = "trigger:write"
-	scopeRunsRead     = "runs:read"
-	scopeRunsWrite    = "runs:write"
-	scopeRunsOperate  = "runs:operate"
-	scopeSignalsWrite = "signals:write"
-	scopeDeployRead   = "deploy:read"
-	scopeDeployWrite  = "deploy:write"
-	scopeAuditRead    = "audit:read"
-	scopeOpsRead      = "ops:read"
-	scopeWorldProxy   = "world:proxy"
-)
-
-var allScopes = []string{
-	scopeAdmin, scopeAuditRead, scopeDeployRead, scopeDeployWrite, scopeOpsRead, scopeRunsOperate,
-	scopeRunsRead, scopeRunsWrite, scopeSignalsWrite, scopeTriggerWrite, scopeWorldProxy,
-}
 
 const maxToken = 1024 // bytes; a longer one is unknown
 
@@ -58,79 +40,60 @@ func missingKey() *problem {
 	return p
 }
 
-func unknownKey() *problem {
-	p := newProblem(http.StatusUnauthorized, "unauthorized", "Invalid API key")
-	p.Recovery = "Ask an admin for a key: this one is unknown, revoked or expired."
-	return p
+// A keyring knows the keys on a store: whose request one is, and how many more of a key may follow.
+type keyring struct {
+	store     storage.Storage
+	log       *slog.Logger
+	home      space // the namespace of the host
+	strangers strangers
+	rates     rates
+}
+
+// newKeyring returns the keyring of a store. A key may make limit requests in a minute.
+func newKeyring(s storage.Storage, log *slog.Logger, home space, limit int) *keyring {
+	return &keyring{store: s, log: log, home: home, rates: rates{store: s, log: log, limit: limit}}
 }
 
 // authenticate returns whose token a request has.
-func (p *Plane) authenticate(ctx context.Context, h http.Header, from netip.Addr) (*principal, *problem) {
+func (r *keyring) authenticate(ctx context.Context, h http.Header, from netip.Addr) (*principal, *problem) {
 	t, bad := token(h)
 	if bad != nil {
 		return nil, bad
 	}
 	hash := secretHash(t)
-	exempt := p.strangers.accepted(hash)
+	exempt := r.strangers.accepted(hash)
 	if !exempt {
-		release, err := p.strangers.turn(ctx, hash)
+		release, err := r.strangers.turn(ctx, hash)
 		if err != nil {
 			return nil, storeUnavailable(err)
 		}
-		if exempt = p.strangers.accepted(hash); exempt {
+		if exempt = r.strangers.accepted(hash); exempt {
 			release()
 		} else {
 			defer release()
-			if !p.strangers.may(from, time.Now()) {
+			if !r.strangers.may(from, time.Now()) {
 				return nil, rateLimited(time.Second)
 			}
 		}
 	}
-	k, err := readKey(ctx, p.store, hash)
+	k, err := readKey(ctx, r.store, hash)
 	if err != nil {
-		return nil, p.explain(err, false)
+		return nil, explain(err, false)
 	}
 	if k == nil || len(k.Hash) != len(hash) || subtle.ConstantTimeCompare(k.Hash, hash) != 1 || !k.valid(time.Now()) {
 		return nil, unknownKey()
 	}
 	if !exempt {
-		p.strangers.accept(from, hash, time.Now())
+		r.strangers.accept(from, hash, time.Now())
 	}
-	return &principal{id: k.ID, Namespace: k.namespace(), scopes: k.Scopes, home: k.namespace() == p.config.Home, hash: hash}, nil
+	return &principal{id: k.ID, space: k.namespace(), scopes: k.Scopes, home: k.namespace() == r.home, hash: hash}, nil
 }
 
 // stillValid reports whether the secret that a principal came with is still accepted. If the store
 // cannot say, it is.
-func (p *Plane) stillValid(ctx context.Context, who *principal) bool {
-	k, err := readKey(ctx, p.store, who.hash)
+func (r *keyring) stillValid(ctx context.Context, who *principal) bool {
+	k, err := readKey(ctx, r.store, who.hash)
 	return err != nil || k != nil && k.valid(time.Now())
-}
-
-// permits returns a problem unless a principal may call an operation.
-func (o *operation) permits(who *principal) *problem {
-	if len(o.scopes) == 0 { // nil: no key is needed; none: any key will do
-		return nil
-	}
-	for _, s := range o.scopes {
-		if who.has(s) {
-			if o.home && !who.home {
-				p := newProblem(http.StatusForbidden, "missing_scope", "Only a key of the home namespace may do this")
-				p.Required = o.scopes
-				p.Recovery = "Use a key of the namespace that Config.Home names."
-				return p
-			}
-			return nil
-		}
-	}
-	return missingScope(o.scopes...)
-}
-
-// missingScope is the problem of a key without a scope that is needed: one of these.
-func missingScope(required ...string) *problem {
-	p := newProblem(http.StatusForbidden, "missing_scope", "Missing required scope: "+strings.Join(required, " or "))
-	p.Required = required
-	p.Recovery = "Use a key with this scope, or ask an admin for one."
-	return p
 }
 
 // Limits of strangers.
@@ -219,17 +182,4 @@ func (s *strangers) accepted(hash []byte) bool {
 	defer s.mu.Unlock()
 	_, ok := s.known[[32]byte(hash)]
 	return ok
-}
-
-// network returns what an address is counted as: a client has a whole /64 of IPv6.
-func network(a netip.Addr) netip.Addr {
-	a = a.Unmap().WithZone("")
-	if !a.Is6() {
-		return a
-	}
-	p, err := a.Prefix(64)
-	if err != nil {
-		return a
-	}
-	return p.Addr()
 }

@@ -20,12 +20,12 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-func bulkOperations() []*operation {
+func (r *runs) bulkOperations() []*operation {
 	return []*operation{
-		{name: "bulks.list", method: "GET", path: "/v1/bulks", scopes: []string{scopeRunsRead}, do: act(listBulks)},
-		{name: "bulks.start", method: "POST", path: "/v1/bulks/{bulkId}", scopes: []string{scopeRunsOperate}, key: keyOptional, do: act(startBulk)},
-		{name: "bulks.get", method: "GET", path: "/v1/bulks/{bulkId}", scopes: []string{scopeRunsRead}, do: act(getBulk)},
-		{name: "bulks.stop", method: "POST", path: "/v1/bulks/{bulkId}/stop", scopes: []string{scopeRunsOperate}, key: keyOptional, do: act(stopBulk)},
+		{name: "bulks.list", method: "GET", path: "/v1/bulks", scopes: []string{scopeRunsRead}, do: runAct(r, listBulks)},
+		{name: "bulks.start", method: "POST", path: "/v1/bulks/{bulkId}", scopes: []string{scopeRunsOperate}, key: keyOptional, do: runAct(r, startBulk)},
+		{name: "bulks.get", method: "GET", path: "/v1/bulks/{bulkId}", scopes: []string{scopeRunsRead}, do: runAct(r, getBulk)},
+		{name: "bulks.stop", method: "POST", path: "/v1/bulks/{bulkId}/stop", scopes: []string{scopeRunsOperate}, key: keyOptional, do: runAct(r, stopBulk)},
 	}
 }
 
@@ -35,7 +35,7 @@ func bulkOperations() []*operation {
 func errNoBulk() error { return notFound("Bulk") }
 
 // bulk returns the engine's id of the bulk that a request is about.
-func (c *call) bulk(bulkID string) (string, error) {
+func (c *runCall) bulk(bulkID string) (string, error) {
 	id, ok := c.who.engineID(bulkID)
 	if !ok {
 		return "", errNoBulk()
@@ -60,8 +60,8 @@ const (
 	maxRatePer   = 24 * 60 * 60 // seconds
 )
 
-func (p *startBulkParams) check() (issues []issue) {
-	bad := func(path, problem string) { issues = append(issues, issue{path, problem}) }
+func (p *startBulkParams) Check() (issues []issue) {
+	bad := func(path, problem string) { issues = append(issues, issue{Path: path, Problem: problem}) }
 	if problem := runIDProblem(p.BulkID); problem != "" {
 		bad("/bulkId", problem)
 	}
@@ -99,7 +99,7 @@ func (p *startBulkParams) check() (issues []issue) {
 // checkBulkFilter adds what is wrong with a filter. A namespace narrows every filter, so the engine would not notice that
 // the client's selects everything.
 func checkBulkFilter(issues []issue, f *wire.BulkFilter) []issue {
-	bad := func(path, problem string) { issues = append(issues, issue{"/filter" + path, problem}) }
+	bad := func(path, problem string) { issues = append(issues, issue{Path: "/filter" + path, Problem: problem}) }
 	if bulk.SelectsEverything(filterOf(f)) {
 		bad("", "selects everything: set its before if that is meant")
 	}
@@ -154,7 +154,7 @@ func (p *startBulkParams) bulk(k *principal) engine.Bulk {
 }
 
 // startBulk starts a bulk. The key needs what it would need to do the same to each run.
-func startBulk(ctx context.Context, c *call, p *startBulkParams) (answer, error) {
+func startBulk(ctx context.Context, c *runCall, p *startBulkParams) (answer, error) {
 	if scope := bulkVerbs[engine.Verb(p.Do)]; scope != "" && !c.who.has(scope) {
 		return answer{}, missingScope(scope)
 	}
@@ -179,9 +179,9 @@ type stopBulkParams struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
-func (p *stopBulkParams) check() []issue { return checkReason(nil, p.Reason) }
+func (p *stopBulkParams) Check() []issue { return checkReason(nil, p.Reason) }
 
-func stopBulk(ctx context.Context, c *call, p *stopBulkParams) (answer, error) {
+func stopBulk(ctx context.Context, c *runCall, p *stopBulkParams) (answer, error) {
 	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
 		id, err := c.bulk(p.BulkID)
 		if err != nil {
@@ -202,7 +202,7 @@ type getBulkParams struct {
 	BulkID string `json:"bulkId" in:"path"`
 }
 
-func getBulk(ctx context.Context, c *call, p *getBulkParams) (answer, error) {
+func getBulk(ctx context.Context, c *runCall, p *getBulkParams) (answer, error) {
 	id, err := c.bulk(p.BulkID)
 	if err != nil {
 		return answer{}, err
@@ -257,9 +257,9 @@ func bulkOf(k *principal, bulkID string, i *engine.BulkInfo) wire.Bulk {
 
 type listBulksParams struct{ paging }
 
-func listBulks(ctx context.Context, c *call, p *listBulksParams) (answer, error) {
+func listBulks(ctx context.Context, c *runCall, p *listBulksParams) (answer, error) {
 	page := weft.Page[wire.Bulk]{Next: p.Cursor}
-	list := listing{keys.BulksOf(c.who.prefix()), p.paging}
+	list := listing{Range: keys.BulksOf(c.who.prefix()), paging: p.paging}
 	err := list.walk(ctx, c.store, func(e storage.Entry) (bool, error) {
 		id, err := keys.Last(e.Key)
 		if err != nil {

@@ -72,7 +72,7 @@ func (c *call) attempt(ctx context.Context, apply func(ctx context.Context, tx s
 		return a, false, nil
 	}
 	row := c.newAuditRow(a.code(), "")
-	put, err := row.put(c.config.Home)
+	put, err := row.put(c.home.tenant())
 	if err == nil {
 		err = tx.Add(ctx, storage.Batch{If: []storage.Condition{storage.Absent(put.Key)}, Ops: []storage.Op{put}})
 	}
@@ -139,7 +139,7 @@ func (c *call) staged(ctx context.Context, tx *stage.Tx, apply func(ctx context.
 		failed error // of apply: the ledger wraps it
 	)
 	effect := &idempotency.Effect[json.RawMessage, json.RawMessage]{
-		Name: keyedAction, OnAbandoned: idempotency.TakeOver, Wait: -1, Retention: c.config.IdempotencyTTL,
+		Name: keyedAction, OnAbandoned: idempotency.TakeOver, Wait: -1, Retention: c.keep,
 		Run: func(ctx context.Context, _ json.RawMessage) (kept json.RawMessage, err error) {
 			a, err := apply(ctx, tx)
 			if err == nil {
@@ -157,7 +157,7 @@ func (c *call) staged(ctx context.Context, tx *stage.Tx, apply func(ctx context.
 	case failed != nil:
 		return answer{}, failed
 	case ok: // a number that is too large: the checks of JSON accept it
-		return answer{}, invalid(issue{strings.TrimPrefix(malformed.Path, "/params"), "is not JSON that can be compared: " + malformed.Problem})
+		return answer{}, invalid(issue{Path: strings.TrimPrefix(malformed.Path, "/params"), Problem: "is not JSON that can be compared: " + malformed.Problem})
 	case err != nil:
 		return answer{}, err
 	}
@@ -208,9 +208,9 @@ func (c *call) seal(a answer) (s sealed, kept json.RawMessage, err error) {
 }
 
 // mostSealed is how large an answer may be that the ledger keeps, in bytes of JSON.
-func (p *Plane) mostSealed() int {
+func (e *env) mostSealed() int {
 	most := idempotency.DefaultMaxResult
-	if b := p.store.Capabilities().MaxBatch.Bytes; b > 0 {
+	if b := e.store.Capabilities().MaxBatch.Bytes; b > 0 {
 		most = min(most, b/4) // as for every ledger
 	}
 	return most

@@ -115,7 +115,7 @@ func (c Config) check() error {
 	if c.Engine == nil {
 		wrong("Engine", "is nil")
 	}
-	for _, issue := range c.Home.check() {
+	for _, issue := range space(c.Home).check() {
 		wrong("Home", "%s %s", issue.Path[1:], issue.Problem)
 	}
 	if c.RateLimit < 0 {
@@ -170,7 +170,7 @@ func (k Key) check() string {
 	if !keyIDPattern.MatchString(k.ID) {
 		return fmt.Sprintf("needs an ID of 1 to 100 of A-Z a-z 0-9 _ . -: %q", k.ID)
 	}
-	for _, issues := range [][]issue{Namespace{k.Project, k.Environment}.check(), checkScopes(k.Scopes)} {
+	for _, issues := range [][]issue{space{Project: k.Project, Environment: k.Environment}.check(), checkScopes(k.Scopes)} {
 		for _, i := range issues {
 			return fmt.Sprintf("(%q): %s %s", k.ID, i.Path[1:], i.Problem)
 		}

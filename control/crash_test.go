@@ -141,9 +141,9 @@ func oneAuditRow(t *testing.T, p *process, action, created string) {
 	if err := json.Unmarshal([]byte(created), &a); err != nil {
 		t.Fatal(err)
 	}
-	p.plane.auditor.flush(context.Background())
+	p.plane.env.auditor.flush(context.Background())
 	n := 0
-	for e, err := range storage.All(t.Context(), p.plane.store, storage.Prefix([]byte("ctl:audit:"))) {
+	for e, err := range storage.All(t.Context(), p.plane.env.store, storage.Prefix([]byte("ctl:audit:"))) {
 		if err != nil {
 			t.Fatal(err)
 		}

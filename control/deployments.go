@@ -9,10 +9,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -26,15 +28,45 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-func deploymentOperations() []*operation {
+// An artifactStore keeps the bytes of artifacts: see control.Artifacts.
+type artifactStore interface {
+	Put(ctx context.Context, r io.Reader) (digest string, size int64, err error)
+	Open(ctx context.Context, digest string) (io.ReadSeekCloser, error)
+	Keep(ctx context.Context, digest string) error
+	Sweep(ctx context.Context, before time.Time, used func(digest string) bool) error
+}
+
+// deployments has the operations on deployments.
+type deployments struct {
+	artifacts    artifactStore // nil: they are refused
+	mostArtifact int64         // bytes
+	required     bool          // a run that names no deployment needs an active one
+
+	names       names
+	lastPointer atomic.Pointer[[]byte] // the record of the active deployment as it was last read
+}
+
+// A deploymentCall is a call of one of them.
+type deploymentCall struct {
+	*call
+	*deployments
+}
+
+// deploymentAct returns the action of a function.
+func deploymentAct[P any](d *deployments, run func(ctx context.Context, c *deploymentCall, p *P) (answer, error)) action {
+	return act(func(ctx context.Context, c *call, p *P) (answer, error) { return run(ctx, &deploymentCall{c, d}, p) })
+}
+
+// operations is the table of them.
+func (d *deployments) operations() []*operation {
 	return []*operation{
-		{name: "deployments.create", method: "POST", path: "/v1/deployments", scopes: []string{scopeDeployWrite}, key: keyOptional, home: true, upload: true, do: act(createDeployment)},
-		{name: "deployments.list", method: "GET", path: "/v1/deployments", scopes: []string{scopeDeployRead}, home: true, do: act(listDeployments)},
-		{name: "deployments.active", method: "GET", path: "/v1/deployments/active", scopes: []string{scopeDeployRead}, do: act(activeDeployment)},
-		{name: "deployments.get", method: "GET", path: "/v1/deployments/{id}", scopes: []string{scopeDeployRead}, home: true, do: act(getDeployment)},
-		{name: "deployments.artifact", method: "GET", path: "/v1/deployments/{id}/artifact", scopes: []string{scopeDeployRead}, home: true, restOnly: true, do: act(getArtifact)},
-		{name: "deployments.activate", method: "POST", path: "/v1/deployments/{id}/activate", scopes: []string{scopeDeployWrite}, key: keyOptional, home: true, do: act(activateDeployment)},
-		{name: "world.deployment_id", method: "GET", path: "/v1/world/deployment-id", scopes: []string{scopeWorldProxy}, home: true, do: act(activeDeployment)},
+		{name: "deployments.create", method: "POST", path: "/v1/deployments", scopes: []string{scopeDeployWrite}, key: keyOptional, home: true, upload: true, do: deploymentAct(d, createDeployment)},
+		{name: "deployments.list", method: "GET", path: "/v1/deployments", scopes: []string{scopeDeployRead}, home: true, do: deploymentAct(d, listDeployments)},
+		{name: "deployments.active", method: "GET", path: "/v1/deployments/active", scopes: []string{scopeDeployRead}, do: deploymentAct(d, activeDeployment)},
+		{name: "deployments.get", method: "GET", path: "/v1/deployments/{id}", scopes: []string{scopeDeployRead}, home: true, do: deploymentAct(d, getDeployment)},
+		{name: "deployments.artifact", method: "GET", path: "/v1/deployments/{id}/artifact", scopes: []string{scopeDeployRead}, home: true, restOnly: true, do: deploymentAct(d, getArtifact)},
+		{name: "deployments.activate", method: "POST", path: "/v1/deployments/{id}/activate", scopes: []string{scopeDeployWrite}, key: keyOptional, home: true, do: deploymentAct(d, activateDeployment)},
+		{name: "world.deployment_id", method: "GET", path: "/v1/world/deployment-id", scopes: []string{scopeWorldProxy}, home: true, do: deploymentAct(d, activeDeployment)},
 	}
 }
 
@@ -99,12 +131,12 @@ type target struct {
 // target decides where a run of a workflow starts, and has the commit of tx depend on what that rests
 // on: the record of the deployment and, if none was named, which one is active. It is an error if the
 // deployment, or any engine, does not have the workflow.
-func (c *call) target(ctx context.Context, tx storage.Tx, workflow string, named *string) (target, error) {
+func (d *deployments) target(ctx context.Context, c *call, tx storage.Tx, workflow string, named *string) (target, error) {
 	var t target
 	if named != nil {
 		t.deploymentID = *named
 	} else {
-		last := c.lastPointer.Load()
+		last := d.lastPointer.Load()
 		if !c.presumes {
 			last = nil
 		}
@@ -116,12 +148,12 @@ func (c *call) target(ctx context.Context, tx storage.Tx, workflow string, named
 			return t, err
 		}
 		if last == nil && active.Raw != nil {
-			c.lastPointer.Store(&active.Raw)
+			d.lastPointer.Store(&active.Raw)
 		}
 		if err := tx.Commit(ctx, pointed(active)); err != nil {
 			return t, err
 		}
-		if t.deploymentID = active.Deployment; t.deploymentID == "" && c.config.RequireDeployment {
+		if t.deploymentID = active.Deployment; t.deploymentID == "" && d.required {
 			return t, noActiveDeployment()
 		}
 	}
@@ -146,7 +178,7 @@ func (c *call) target(ctx context.Context, tx storage.Tx, workflow string, named
 	w, known := m.workflow(workflow)
 	if m.workflows == nil {
 		var err error
-		if known, err = c.names.known(ctx, c.engine, workflow); err != nil {
+		if known, err = d.names.known(ctx, c.engine, workflow); err != nil {
 			return t, err
 		}
 	}
@@ -176,7 +208,7 @@ const maxArtifactPath = 1 << 10
 
 // problems returns what is wrong with p once all of it has been read.
 func (p *deploymentParams) problems() (issues []issue) {
-	bad := func(path, problem string) { issues = append(issues, issue{path, problem}) }
+	bad := func(path, problem string) { issues = append(issues, issue{Path: path, Problem: problem}) }
 	if p.Manifest == nil {
 		bad("/manifest", "is required")
 	}
@@ -204,7 +236,7 @@ func (p *deploymentParams) manifest() (*manifest, error) {
 }
 
 // createDeployment records a deployment. It does not activate it (HTTP-30).
-func createDeployment(ctx context.Context, c *call, p *deploymentParams) (answer, error) {
+func createDeployment(ctx context.Context, c *deploymentCall, p *deploymentParams) (answer, error) {
 	if c.request != nil && isMultipart(c.request.Header) {
 		if err := c.readUpload(ctx, p); err != nil {
 			return answer{}, err
@@ -228,8 +260,8 @@ func createDeployment(ctx context.Context, c *call, p *deploymentParams) (answer
 		if a.Path != nil {
 			r.Artifact.Path = *a.Path
 		}
-		if c.config.Artifacts != nil { // it may be old, and without a deployment so far
-			if err := c.config.Artifacts.Keep(ctx, a.SHA256); err != nil {
+		if c.artifacts != nil { // it may be old, and without a deployment so far
+			if err := c.artifacts.Keep(ctx, a.SHA256); err != nil {
 				return answer{}, internal(err)
 			}
 		}
@@ -275,7 +307,7 @@ type deploymentIDParams struct {
 }
 
 // loadDeployment reads the record of a deployment.
-func (c *call) loadDeployment(ctx context.Context, s storage.Storage, id string) (*deployment.Record, error) {
+func (c *deploymentCall) loadDeployment(ctx context.Context, s storage.Storage, id string) (*deployment.Record, error) {
 	if !isDeploymentID(id) {
 		return nil, notFound("Deployment")
 	}
@@ -286,7 +318,7 @@ func (c *call) loadDeployment(ctx context.Context, s storage.Storage, id string)
 	return r, err
 }
 
-func getDeployment(ctx context.Context, c *call, p *deploymentIDParams) (answer, error) {
+func getDeployment(ctx context.Context, c *deploymentCall, p *deploymentIDParams) (answer, error) {
 	r, err := c.loadDeployment(ctx, c.store, p.ID)
 	if err != nil {
 		return answer{}, err
@@ -299,7 +331,7 @@ func getDeployment(ctx context.Context, c *call, p *deploymentIDParams) (answer,
 }
 
 // activeDeployment answers which deployment is active (HTTP-12, HTTP-22, HTTP-39).
-func activeDeployment(ctx context.Context, c *call, _ *noParams) (answer, error) {
+func activeDeployment(ctx context.Context, c *deploymentCall, _ *noParams) (answer, error) {
 	a, err := readPointer(ctx, c.store)
 	if err != nil {
 		return answer{}, err
@@ -318,10 +350,10 @@ type activateParams struct {
 	Reason         *string         `json:"reason,omitempty"`
 }
 
-func (p *activateParams) check() []issue {
+func (p *activateParams) Check() []issue {
 	issues := checkReason(nil, p.Reason)
 	if _, ok := p.expected(); !ok {
-		issues = append(issues, issue{"/expectedActive", "must be a string or null"})
+		issues = append(issues, issue{Path: "/expectedActive", Problem: "must be a string or null"})
 	}
 	return issues
 }
@@ -343,7 +375,7 @@ func (p *activateParams) expected() (_ *string, ok bool) {
 
 // activateDeployment has new runs begin on a deployment. Pointer, record, answer and audit row are one
 // commit.
-func activateDeployment(ctx context.Context, c *call, p *activateParams) (answer, error) {
+func activateDeployment(ctx context.Context, c *deploymentCall, p *activateParams) (answer, error) {
 	if _, err := c.loadDeployment(ctx, c.store, p.ID); err != nil {
 		return answer{}, err
 	}
@@ -384,7 +416,7 @@ func activeChanged(now string) *problem {
 }
 
 // liveEngines counts the engines of a deployment that are alive.
-func (c *call) liveEngines(ctx context.Context, id string) (n int, err error) {
+func (c *deploymentCall) liveEngines(ctx context.Context, id string) (n int, err error) {
 	engines, err := c.engine.Engines(ctx)
 	if err != nil && !record.Damaged(err) {
 		return 0, err
@@ -411,7 +443,7 @@ func (p deploymentPlace) compare(q deploymentPlace) int {
 
 // listDeployments answers a page of deployments. Their records are in the order of their ids, so all
 // of them are read. Which one is active is read once, so at most one is.
-func listDeployments(ctx context.Context, c *call, p *deploymentListParams) (answer, error) {
+func listDeployments(ctx context.Context, c *deploymentCall, p *deploymentListParams) (answer, error) {
 	list := fmt.Sprintf("deployments:%v", p.ascending())
 	var from *deploymentPlace
 	if cursor := p.Cursor; cursor != "" {
@@ -419,7 +451,7 @@ func listDeployments(ctx context.Context, c *call, p *deploymentListParams) (ans
 			return answer{}, badCursor()
 		}
 	}
-	places, err := c.deploymentPlaces(ctx)
+	places, err := deploymentPlaces(ctx, c.store)
 	if err != nil {
 		return answer{}, err
 	}
@@ -457,10 +489,10 @@ func listDeployments(ctx context.Context, c *call, p *deploymentListParams) (ans
 }
 
 // deploymentPlaces returns the places of all deployments, the oldest first.
-func (p *Plane) deploymentPlaces(ctx context.Context) (places []deploymentPlace, _ error) {
+func deploymentPlaces(ctx context.Context, s storage.Storage) (places []deploymentPlace, _ error) {
 	all := deployment.Range("")
 	all.Limit = 32 // manifests may be large
-	for e, err := range storage.All(ctx, p.store, all) {
+	for e, err := range storage.All(ctx, s, all) {
 		if err != nil {
 			return nil, err
 		}
@@ -475,19 +507,19 @@ func (p *Plane) deploymentPlaces(ctx context.Context) (places []deploymentPlace,
 }
 
 // getArtifact answers the bytes of a deployment's artifact.
-func getArtifact(ctx context.Context, c *call, p *deploymentIDParams) (answer, error) {
+func getArtifact(ctx context.Context, c *deploymentCall, p *deploymentIDParams) (answer, error) {
 	r, err := c.loadDeployment(ctx, c.store, p.ID)
 	if err != nil {
 		return answer{}, err
 	}
-	if c.config.Artifacts == nil {
+	if c.artifacts == nil {
 		return answer{}, notConfigured("This service does not keep artifacts.")
 	}
 	if r.Artifact == nil {
 		return answer{}, notFound("Artifact")
 	}
 	digest := hex.EncodeToString(r.Artifact.SHA256)
-	file, err := c.config.Artifacts.Open(ctx, digest)
+	file, err := c.artifacts.Open(ctx, digest)
 	if errors.Is(err, fs.ErrNotExist) {
 		return answer{}, notFound("Artifact")
 	}

@@ -485,7 +485,7 @@ func TestArtifacts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.plane.sweepArtifacts(t.Context()); err != nil {
+	if err := s.plane.deployments.sweep(t.Context(), s.plane.env.store); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(path); err != nil || len(left) != 1 || left[0].Name() != fmt.Sprint(a["sha256"]) {
@@ -520,7 +520,7 @@ func TestAnUploadHasAKey(t *testing.T) {
 func TestUploadsThatEndEarly(t *testing.T) {
 	s := idle(t, nil)
 	s.upload("manifest", `{"deploymentId":"v1"}`, "artifact", "x").is(t, 501, "not_configured")
-	paced := (&call{Plane: s.plane, conn: http.NewResponseController(nil)}).paced(t.Context(), strings.NewReader("slow"))
+	paced := (&deploymentCall{&call{conn: http.NewResponseController(nil)}, s.plane.deployments}).paced(t.Context(), strings.NewReader("slow"))
 	paced.began = time.Now().Add(-uploadGrace - time.Second)
 	if _, err := io.ReadAll(paced); err == nil || !paced.late {
 		t.Errorf("a slow body: %v", err)
@@ -528,7 +528,7 @@ func TestUploadsThatEndEarly(t *testing.T) {
 	if p, ok := paced.explain(io.ErrUnexpectedEOF).(*problem); !ok || p.Status != 408 {
 		t.Errorf("got %v", p)
 	}
-	large := (&call{Plane: s.plane, conn: http.NewResponseController(nil)}).paced(t.Context(), strings.NewReader("x"))
+	large := (&deploymentCall{&call{conn: http.NewResponseController(nil)}, s.plane.deployments}).paced(t.Context(), strings.NewReader("x"))
 	large.read = MaxArtifact + uploadFrame
 	if _, err := io.ReadAll(large); err == nil || !large.over {
 		t.Errorf("a large body: %v", err)

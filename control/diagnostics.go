@@ -17,18 +17,16 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 )
 
-func diagnosticOperations() []*operation {
+func (p *Plane) diagnosticOperations() []*operation {
 	ops := []string{scopeOpsRead}
 	return []*operation{
 		{name: "health.get", method: http.MethodGet, path: "/v1/health", unsecured: true, unaudited: true, do: act(getHealth)},
-		{name: "health.ready", method: http.MethodGet, path: "/v1/ready", unsecured: true, unaudited: true, do: act(getReady)},
+		{name: "health.ready", method: http.MethodGet, path: "/v1/ready", unsecured: true, unaudited: true, do: act(p.getReady)},
 		{name: "openapi.get", method: http.MethodGet, path: "/v1/openapi.json", unaudited: true, do: act(getDocument)},
 		{name: "engines.list", method: http.MethodGet, path: "/v1/engines", scopes: ops, home: true, do: act(listEngines)},
-		{name: "diagnostics.ownership", method: http.MethodGet, path: "/v1/diagnostics/ownership", scopes: ops, home: true, do: act(getOwnership)},
+		{name: "diagnostics.ownership", method: http.MethodGet, path: "/v1/diagnostics/ownership", scopes: ops, home: true, do: act(p.getOwnership)},
 	}
 }
-
-type noParams struct{}
 
 const healthTime = "2006-01-02T15:04:05.000Z"
 
@@ -67,10 +65,10 @@ func (p *Plane) ready(ctx context.Context) readiness {
 		if r := p.probe.last.Load(); r == nil || time.Since(r.at) >= readyFor {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyPatience)
 			r := readiness{}
-			_, _, err := readRecord(ctx, p.store, keys.ControlHits(), &hitsRecord{})
+			_, _, err := readRecord(ctx, p.env.store, keys.ControlHits(), &hitsRecord{})
 			r.store = err == nil
 			if r.store {
-				engines, _ := p.engine.Engines(ctx) // with those that are not damaged
+				engines, _ := p.env.engine.Engines(ctx) // with those that are not damaged
 				r.engine = slices.ContainsFunc(engines, func(e engine.EngineInfo) bool { return e.Alive })
 			}
 			cancel()
@@ -83,8 +81,8 @@ func (p *Plane) ready(ctx context.Context) readiness {
 
 // getReady says whether requests can be served. A plane whose engine executes nothing serves
 // them too: workers on its store do.
-func getReady(ctx context.Context, c *call, _ *noParams) (answer, error) {
-	r := c.Plane.ready(ctx)
+func (p *Plane) getReady(ctx context.Context, c *call, _ *noParams) (answer, error) {
+	r := p.ready(ctx)
 	body := wire.Ready{Ready: r.store && !c.isClosing(), Store: r.store, Engine: r.engine}
 	if !body.Ready {
 		return answer{status: http.StatusServiceUnavailable, body: body, header: http.Header{"Retry-After": {"1"}}}, nil
@@ -137,9 +135,9 @@ func engineOf(e engine.EngineInfo) wire.Engine {
 	}
 }
 
-func getOwnership(ctx context.Context, c *call, _ *noParams) (answer, error) {
-	g := c.config.Guard
-	total, lately, last, err := c.hits.read(ctx, time.Now())
+func (p *Plane) getOwnership(ctx context.Context, c *call, _ *noParams) (answer, error) {
+	g := p.config.Guard
+	total, lately, last, err := p.hits.read(ctx, time.Now())
 	if err != nil {
 		return answer{}, err
 	}

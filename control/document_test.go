@@ -138,3 +138,6 @@ func TestParametersAreTheDocument(t *testing.T) {
 		}
 	}
 }
+
+// operations is the table of all operations.
+func operations() []*operation { return new(Plane).operations() }

@@ -22,7 +22,7 @@ type eventParams struct {
 	paging
 }
 
-func (p *eventParams) check() []issue { return checkResolveData(p.paging.check(), p.ResolveData) }
+func (p *eventParams) Check() []issue { return checkResolveData(p.paging.Check(), p.ResolveData) }
 
 // eventOf returns an event as k sees it. Who owns a run is for operators of the home namespace
 // only, and stacks are for those who operate.
@@ -56,11 +56,8 @@ func eventOf(k *principal, e *weft.Event, data bool) wire.Event {
 	return b
 }
 
-// operates reports whether k may know which engines there are.
-func (k *principal) operates() bool { return k.home && k.has(scopeOpsRead) }
-
 // runEvents answers a page of the events of a run, or follows them.
-func runEvents(ctx context.Context, c *call, p *eventParams) (answer, error) {
+func runEvents(ctx context.Context, c *runCall, p *eventParams) (answer, error) {
 	id, err := c.at(p.RunID)
 	if err != nil {
 		return answer{}, err
@@ -85,7 +82,7 @@ type eventCursor struct {
 
 // eventPage returns a page of the events of a run. If the event of the cursor is not there any more, because the
 // run has continued as new or was purged, the whole history is behind it.
-func (c *call) eventPage(ctx context.Context, id string, p *paging, data bool) (weft.Page[wire.Event], error) {
+func (c *runCall) eventPage(ctx context.Context, id string, p *paging, data bool) (weft.Page[wire.Event], error) {
 	page, r := weft.Page[wire.Event]{Next: p.Cursor}, weft.PageRequest{Limit: p.limit(), Ascending: p.ascending(), NoData: !data}
 	list := fmt.Sprintf("events:%s:%v", id, r.Ascending)
 	gone := false
@@ -123,7 +120,7 @@ func (c *call) eventPage(ctx context.Context, id string, p *paging, data bool) (
 
 // eventAt returns the id of the event at a place. The error is storage.ErrNotFound if its checkpoint is not there
 // any more.
-func (c *call) eventAt(ctx context.Context, id string, at eventCursor) (string, error) {
+func (c *runCall) eventAt(ctx context.Context, id string, at eventCursor) (string, error) {
 	key := keys.Checkpoint(id, at.Checkpoint)
 	raw, err := c.store.Get(ctx, key)
 	if err != nil {
@@ -160,8 +157,8 @@ func sizeOf(b *wire.Event) int {
 }
 
 // record returns the record of a run.
-func (p *Plane) record(ctx context.Context, id string) (*journal.Workflow, error) {
-	wf, err := journal.Load(ctx, p.store, id)
+func (c *runCall) record(ctx context.Context, id string) (*journal.Workflow, error) {
+	wf, err := journal.Load(ctx, c.store, id)
 	if errors.Is(err, storage.ErrNotFound) || err == nil && wf.Tombstone() {
 		return nil, errNoRun()
 	}

@@ -235,7 +235,7 @@ func TestStreamsEnd(t *testing.T) {
 			t.Error("the plane closes, and the client was told that the run has ended")
 		}
 	}
-	if n := s.plane.streams.total; n != 0 {
+	if n := s.plane.runs.streams.total; n != 0 {
 		t.Errorf("%d streams are counted", n)
 	}
 }

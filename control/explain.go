@@ -15,7 +15,7 @@ import (
 // explain returns the problem that an error is answered with. Its text is made here: the texts of the
 // engine have ids as the store has them, of all namespaces. write says that the error may have
 // followed a write that took effect.
-func (p *Plane) explain(err error, write bool) *problem {
+func explain(err error, write bool) *problem {
 	if bad, ok := errors.AsType[*problem](err); ok {
 		return bad
 	}
@@ -78,38 +78,20 @@ func keyProblem(err error) *problem {
 	return nil
 }
 
-// explain is that of the plane. If a repetition could be a second effect, it does not ask for one.
+// explain is that of every error. If a repetition could be a second effect, it does not ask for one.
 func (c *call) explain(err error, write bool) *problem {
-	p := c.Plane.explain(err, write)
+	p := explain(err, write)
 	if p.Code == "outcome_unknown" && c.idempotencyKey == "" {
-		if recovery := c.insteadOfAgain(); recovery != "" {
-			p.Retry, p.Recovery = never, recovery
+		if u, ok := c.params.(unrepeatable); ok && u.InsteadOfAgain() != "" {
+			p.Retry, p.Recovery = never, u.InsteadOfAgain()
 		}
 	}
 	return p
 }
 
-// insteadOfAgain says what to do if the outcome is unknown and a repetition would be a second effect;
-// "": it would not.
-func (c *call) insteadOfAgain() string {
-	switch c.op.name {
-	case "signals.send":
-		if p, ok := c.params.(*sendParams); ok && p.SignalID == nil {
-			return "The signal may have been accepted, and sent again it is another one. Send signals with a signalId: then the same request can be sent again."
-		}
-	case "updates.call":
-		if p, ok := c.params.(*updateParams); ok && p.UpdateID == nil {
-			return "The run may have accepted the update, and called again it is another one. Call updates with an updateId: then the same request can be sent again."
-		}
-	case "hooks.resume":
-		if p, ok := c.params.(*hookParams); ok && p.ResumeID == nil {
-			return "The hook may have been resumed, and to resume it again would be another signal. Send a resumeId: then the same request can be sent again."
-		}
-	case "keys.create", "keys.rotate":
-		return "List the keys. If the change was made, rotate the key: the secret is told only once."
-	}
-	return ""
-}
+// An unrepeatable is a struct of parameters with which a repetition could be a second effect. It says what to do instead
+// if the outcome is unknown; "": the same request can be sent again.
+type unrepeatable interface{ InsteadOfAgain() string }
 
 func noActiveDeployment() *problem {
 	p := newProblem(http.StatusConflict, "no_active_deployment", "No active deployment. Activate a deployment before triggering runs.")

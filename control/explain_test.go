@@ -31,11 +31,11 @@ func TestWhatMayHaveTakenEffect(t *testing.T) {
 		{"signals.send", "", &sendParams{SignalID: &id}, true, "outcome_unknown", sameKey},
 		{"updates.call", "", &updateParams{}, true, "outcome_unknown", never},
 		{"updates.call", "", &updateParams{UpdateID: &id}, true, "outcome_unknown", sameKey},
-		{"keys.create", "", nil, true, "outcome_unknown", never},
-		{"keys.rotate", "", nil, true, "outcome_unknown", never},
-		{"keys.create", "k", nil, true, "outcome_unknown", sameKey},
+		{"keys.create", "", &createKeyParams{}, true, "outcome_unknown", never},
+		{"keys.rotate", "", &rotateKeyParams{}, true, "outcome_unknown", never},
+		{"keys.create", "k", &createKeyParams{}, true, "outcome_unknown", sameKey},
 	} {
-		call := &call{Plane: &Plane{}, op: &operation{name: c.op}, params: c.params, idempotencyKey: c.key}
+		call := &call{op: &operation{name: c.op}, params: c.params, idempotencyKey: c.key}
 		p := call.explain(fmt.Errorf("purge: %w", engine.ErrClosed), c.write)
 		if p.Status != 503 || p.Code != c.code || p.Retry != c.retry || p.retryAfter == 0 || c.write && p.Recovery == "" {
 			t.Errorf("%s, key %q, write %v: %+v", c.op, c.key, c.write, p)
@@ -46,12 +46,12 @@ func TestWhatMayHaveTakenEffect(t *testing.T) {
 // What the ledger cannot keep is refused, and nothing is changed.
 func TestWhatTheLedgerCannotKeep(t *testing.T) {
 	s := idle(t, nil)
-	if p := s.plane.explain(fmt.Errorf("%w: the request has too many bytes", idempotency.ErrInvalid), false); p.Status != 413 || p.Code != "too_large" || p.Retry != never {
+	if p := explain(fmt.Errorf("%w: the request has too many bytes", idempotency.ErrInvalid), false); p.Status != 413 || p.Code != "too_large" || p.Retry != never {
 		t.Errorf("a request: %+v", p)
 	}
 	op := &operation{name: "large", method: "POST", path: "/large"}
 	for size, want := range map[int]bool{idempotency.DefaultMaxResult - 100: true, idempotency.DefaultMaxResult: false} {
-		c := &call{Plane: s.plane, op: op, who: &principal{id: "k"}, raw: []byte("{}"), idempotencyKey: fmt.Sprint(size), correlationID: "c"}
+		c := &call{env: s.plane.env, op: op, who: &principal{id: "k"}, raw: []byte("{}"), idempotencyKey: fmt.Sprint(size), correlationID: "c"}
 		key := []byte("large:" + fmt.Sprint(size))
 		change := func(ctx context.Context, tx storage.Tx) (answer, error) {
 			return answer{body: json.RawMessage(`"` + strings.Repeat("x", size-2) + `"`)}, tx.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Put(key, []byte("x"))}})

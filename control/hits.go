@@ -142,7 +142,7 @@ func (h *hitCounter) count(ctx context.Context, hits map[int64]int64) error {
 
 // adding returns the change that adds hits.
 func (h *hitCounter) adding(ctx context.Context, hits map[int64]int64) ([]storage.Op, []storage.Condition, error) {
-	c := &keyChange{}
+	c := &change{}
 	minutes := map[int64]*hitRecord{}
 	total := &hitsRecord{}
 	var err error

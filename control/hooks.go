@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
@@ -14,9 +13,9 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-func hookOperations() []*operation {
+func (r *runs) hookOperations() []*operation {
 	return []*operation{
-		{name: "hooks.resume", method: "POST", path: "/v1/hooks/resume", scopes: []string{scopeSignalsWrite}, follows: true, do: act(resumeHook)},
+		{name: "hooks.resume", method: "POST", path: "/v1/hooks/resume", scopes: []string{scopeSignalsWrite}, follows: true, do: runAct(r, resumeHook)},
 	}
 }
 
@@ -28,27 +27,27 @@ type hookParams struct {
 	ResumeID *string         `json:"resumeId,omitempty"`
 }
 
-func (p *hookParams) check() (issues []issue) {
+func (p *hookParams) Check() (issues []issue) {
 	if run.CheckToken(p.Token, run.MaxFullToken) != nil {
-		issues = append(issues, issue{"/token", fmt.Sprintf("must have 1 to %d bytes of UTF-8", run.MaxFullToken)})
+		issues = append(issues, issue{Path: "/token", Problem: fmt.Sprintf("must have 1 to %d bytes of UTF-8", run.MaxFullToken)})
 	}
 	if p.ResumeID != nil && payload.CheckSignalID(*p.ResumeID) != nil {
-		issues = append(issues, issue{"/resumeId", fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxSignalID)})
+		issues = append(issues, issue{Path: "/resumeId", Problem: fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxSignalID)})
 	}
 	return issues
 }
 
-// token returns the engine's token for one that a client has. It is false for one of another namespace.
-func (k *principal) token(t string) (string, bool) {
-	if !strings.HasPrefix(t, namespaceMark) {
-		return k.prefix() + t, true
+// InsteadOfAgain is what to do if the outcome is unknown: without a resumeId, a repetition is another signal.
+func (p *hookParams) InsteadOfAgain() string {
+	if p.ResumeID != nil {
+		return ""
 	}
-	return t, !k.home && strings.HasPrefix(t, k.prefix())
+	return "The hook may have been resumed, and to resume it again would be another signal. Send a resumeId: then the same request can be sent again."
 }
 
 // resumeHook sends a signal to the open hook that has a token. A token that nobody has, one whose hook
 // is closed and one of another namespace are answered alike.
-func resumeHook(ctx context.Context, c *call, p *hookParams) (answer, error) {
+func resumeHook(ctx context.Context, c *runCall, p *hookParams) (answer, error) {
 	token, ours := c.who.token(p.Token)
 	if !ours {
 		return answer{}, notFound("Hook")

@@ -17,9 +17,6 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// recordVersion is that of all records of the plane.
-const recordVersion = 1
-
 // A keyRecord is what is known of one secret of a key: ctl:key:{hash}.
 type keyRecord struct {
 	ID          string   `cbor:"1,keyasint"`
@@ -50,7 +47,7 @@ type keyIDRecord struct {
 	unknown record.Unknown
 }
 
-func (k *keyRecord) namespace() Namespace { return Namespace{k.Project, k.Environment} }
+func (k *keyRecord) namespace() space { return space{Project: k.Project, Environment: k.Environment} }
 
 // valid reports whether the secret is accepted at a time.
 func (k *keyRecord) valid(now time.Time) bool {
@@ -83,7 +80,7 @@ func readKey(ctx context.Context, s storage.Storage, hash []byte) (*keyRecord, e
 }
 
 // readKeyID returns the secrets of a key, or nil.
-func readKeyID(ctx context.Context, s storage.Storage, ns Namespace, id string) (*keyIDRecord, error) {
+func readKeyID(ctx context.Context, s storage.Storage, ns space, id string) (*keyIDRecord, error) {
 	k := &keyIDRecord{}
 	var err error
 	k.raw, k.unknown, err = readRecord(ctx, s, keys.ControlKeyID(ns.tenant(), id), k)
@@ -93,45 +90,14 @@ func readKeyID(ctx context.Context, s storage.Storage, ns Namespace, id string) 
 	return k, err
 }
 
-// readRecord reads the record at a key into v. Its bytes are nil if there is none.
-func readRecord(ctx context.Context, s storage.Storage, at []byte, v any) ([]byte, record.Unknown, error) {
-	raw, err := s.Get(ctx, at)
-	if errors.Is(err, storage.ErrNotFound) {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("control: read %q: %w", at, err)
-	}
-	unknown, err := record.Open(at, raw, recordVersion, v)
-	if err != nil {
-		return nil, nil, fmt.Errorf("control: %w", err)
-	}
-	return raw, unknown, nil
-}
-
-// A keyChange is one change of a key: the batch that makes it.
-type keyChange struct {
-	storage.Batch
-	err error
-}
-
-// put adds a record that replaces raw, or is new if raw is nil.
-func (c *keyChange) put(at, raw []byte, v any, keep record.Unknown) {
-	if raw == nil {
-		c.If = append(c.If, storage.Absent(at))
-	} else {
-		c.If = append(c.If, storage.Equal(at, raw))
-	}
-	data, err := record.Seal(at, recordVersion, v, keep)
-	c.err = errors.Join(c.err, err)
-	c.Ops = append(c.Ops, storage.Put(at, data))
-}
+// A keyChange is one change of a key.
+type keyChange struct{ change }
 
 func (c *keyChange) putSecret(k *keyRecord) {
 	c.put(keys.ControlKey(hex.EncodeToString(k.Hash)), k.raw, k, k.unknown)
 }
 
-func (c *keyChange) putID(ns Namespace, id string, k *keyIDRecord, now time.Time) {
+func (c *keyChange) putID(ns space, id string, k *keyIDRecord, now time.Time) {
 	k.Changed = max(k.Changed+1, now.UnixMicro())
 	c.put(keys.ControlKeyID(ns.tenant(), id), k.raw, k, k.unknown)
 }
@@ -140,7 +106,7 @@ func (c *keyChange) putID(ns Namespace, id string, k *keyIDRecord, now time.Time
 func createKey(k Key, now time.Time) *keyChange {
 	c := &keyChange{}
 	c.putSecret(newKeyRecord(k, now))
-	c.putID(Namespace{k.Project, k.Environment}, k.ID, &keyIDRecord{Hashes: [][]byte{secretHash(k.Secret)}, CreatedAt: now.UnixMicro()}, now)
+	c.putID(space{Project: k.Project, Environment: k.Environment}, k.ID, &keyIDRecord{Hashes: [][]byte{secretHash(k.Secret)}, CreatedAt: now.UnixMicro()}, now)
 	return c
 }
 
@@ -197,8 +163,8 @@ const (
 	seedRevoked                // its secret was revoked: it stays out
 )
 
-// seed decides on a key of Config.Keys: id and inUse are what is stored of it, or nil.
-func seed(want *keyRecord, id *keyIDRecord, inUse *keyRecord) seeding {
+// decide decides on a key of Config.Keys: id and inUse are what is stored of it, or nil.
+func decide(want *keyRecord, id *keyIDRecord, inUse *keyRecord) seeding {
 	if id == nil {
 		return seedNew
 	}
@@ -219,18 +185,18 @@ func seed(want *keyRecord, id *keyIDRecord, inUse *keyRecord) seeding {
 // seedGrace is how long a secret is accepted after New has replaced it.
 const seedGrace = time.Hour
 
-// seedKey has the store have a key of Config.Keys.
-func (p *Plane) seedKey(ctx context.Context, k Key) error {
-	log := p.log.With("key", k.ID, "project", k.Project, "environment", k.Environment)
+// seed has the store have a key of Config.Keys.
+func (r *keyring) seed(ctx context.Context, k Key) error {
+	log := r.log.With("key", k.ID, "project", k.Project, "environment", k.Environment)
 	for {
 		now := time.Now()
 		want := newKeyRecord(k, now)
-		id, inUse, err := readKeyWithID(ctx, p.store, want.namespace(), k.ID)
+		id, inUse, err := readKeyWithID(ctx, r.store, want.namespace(), k.ID)
 		if err != nil {
 			return err
 		}
 		var c *keyChange
-		what := seed(want, id, inUse)
+		what := decide(want, id, inUse)
 		switch what {
 		case seedEqual:
 			return nil
@@ -255,8 +221,8 @@ func (p *Plane) seedKey(ctx context.Context, k Key) error {
 		if c.err != nil {
 			return c.err
 		}
-		err = settle.Commit(ctx, p.store, c.Batch, nil, func(ctx context.Context) (bool, error) {
-			return holdsAll(ctx, p.store, c.Ops)
+		err = settle.Commit(ctx, r.store, c.Batch, nil, func(ctx context.Context) (bool, error) {
+			return holdsAll(ctx, r.store, c.Ops)
 		})
 		switch {
 		case err == nil:
@@ -270,7 +236,7 @@ func (p *Plane) seedKey(ctx context.Context, k Key) error {
 		case !errors.Is(err, storage.ErrConflict):
 			return err
 		}
-		taken, err := readKey(ctx, p.store, want.Hash)
+		taken, err := readKey(ctx, r.store, want.Hash)
 		if err != nil {
 			return err
 		}
@@ -280,22 +246,8 @@ func (p *Plane) seedKey(ctx context.Context, k Key) error {
 	}
 }
 
-// holdsAll reports whether the store has what ops put.
-func holdsAll(ctx context.Context, s storage.Storage, ops []storage.Op) (bool, error) {
-	for _, o := range ops {
-		now, err := s.Get(ctx, o.Key)
-		if errors.Is(err, storage.ErrNotFound) {
-			return false, nil
-		}
-		if err != nil || !slices.Equal(now, o.Value) {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
 // readKeyWithID returns what is stored of a key and of its secret in use: nil if there is no such key.
-func readKeyWithID(ctx context.Context, s storage.Storage, ns Namespace, id string) (*keyIDRecord, *keyRecord, error) {
+func readKeyWithID(ctx context.Context, s storage.Storage, ns space, id string) (*keyIDRecord, *keyRecord, error) {
 	all, secrets, err := readSecrets(ctx, s, ns, id, 1)
 	if err != nil || all == nil {
 		return nil, nil, err
@@ -304,7 +256,7 @@ func readKeyWithID(ctx context.Context, s storage.Storage, ns Namespace, id stri
 }
 
 // readSecrets returns what is stored of a key and of its newest secrets: most at most, or all.
-func readSecrets(ctx context.Context, s storage.Storage, ns Namespace, id string, most int) (*keyIDRecord, []*keyRecord, error) {
+func readSecrets(ctx context.Context, s storage.Storage, ns space, id string, most int) (*keyIDRecord, []*keyRecord, error) {
 	all, err := readKeyID(ctx, s, ns, id)
 	if err != nil || all == nil {
 		return nil, nil, err

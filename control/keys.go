@@ -1,9 +1,7 @@
 package control
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
 	"net/http"
 	"regexp"
 	"slices"
@@ -27,11 +25,7 @@ func keyOperations() []*operation {
 	}
 }
 
-var (
-	projectPattern     = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
-	environmentPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,20}$`)
-	keyIDPattern       = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
-)
+var keyIDPattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
 
 // Limits of the grace of a former secret.
 const (
@@ -39,33 +33,22 @@ const (
 	maxGrace     = 30 * 24 * time.Hour
 )
 
-// check returns the problems of a namespace, each with the name of its field.
-func (n Namespace) check() (issues []issue) {
-	if !projectPattern.MatchString(n.Project) {
-		issues = append(issues, issue{"/project", "must be 1 to 40 of A-Z a-z 0-9 _ -"})
-	}
-	if !environmentPattern.MatchString(n.Environment) {
-		issues = append(issues, issue{"/environment", "must be 1 to 20 of A-Z a-z 0-9 _ -"})
-	}
-	return issues
-}
-
 func checkScopes(scopes []string) (issues []issue) {
 	if len(scopes) == 0 {
-		issues = append(issues, issue{"/scopes", "must have at least one"})
+		issues = append(issues, issue{Path: "/scopes", Problem: "must have at least one"})
 	}
 	for _, s := range scopes {
 		if !slices.Contains(allScopes, s) {
-			issues = append(issues, issue{"/scopes", "has an unknown one; there are " + strings.Join(allScopes, ", ")})
+			issues = append(issues, issue{Path: "/scopes", Problem: "has an unknown one; there are " + strings.Join(allScopes, ", ")})
 			break
 		}
 	}
 	return issues
 }
 
-// within returns the namespace that an admin means. Another one than its own is for admins of home.
-func (c *call) within(project, environment *string) (Namespace, error) {
-	ns := c.who.Namespace
+// namespaceOf returns the namespace that an admin means. Another one than its own is for admins of home.
+func namespaceOf(c *call, project, environment *string) (space, error) {
+	ns := c.who.space
 	if project != nil {
 		ns.Project = *project
 	}
@@ -75,7 +58,7 @@ func (c *call) within(project, environment *string) (Namespace, error) {
 	if issues := ns.check(); len(issues) > 0 {
 		return ns, invalid(issues...)
 	}
-	if ns != c.who.Namespace && !c.who.home {
+	if ns != c.who.space && !c.who.home {
 		p := missingScope(scopeAdmin)
 		p.Recovery = "Only a key of the home namespace has to do with keys of another one."
 		return ns, p
@@ -85,15 +68,21 @@ func (c *call) within(project, environment *string) (Namespace, error) {
 
 type createKeyParams struct{ wire.CreateKey }
 
-func (p *createKeyParams) check() (issues []issue) {
+func (p *createKeyParams) Check() (issues []issue) {
 	if p.KeyID != nil && !keyIDPattern.MatchString(*p.KeyID) {
-		issues = append(issues, issue{"/keyId", "must be 1 to 100 of A-Z a-z 0-9 _ . -"})
+		issues = append(issues, issue{Path: "/keyId", Problem: "must be 1 to 100 of A-Z a-z 0-9 _ . -"})
 	}
 	if p.ExpiresAt != nil && !p.ExpiresAt.After(time.Now()) {
-		issues = append(issues, issue{"/expiresAt", "has passed"})
+		issues = append(issues, issue{Path: "/expiresAt", Problem: "has passed"})
 	}
 	return append(issues, checkScopes(texts(p.Scopes))...)
 }
+
+// secretLost is what to do if the outcome of a change is unknown that gives a key a secret.
+const secretLost = "List the keys. If the change was made, rotate the key: the secret is told only once."
+
+// InsteadOfAgain is what to do if the outcome is unknown.
+func (*createKeyParams) InsteadOfAgain() string { return secretLost }
 
 func texts(scopes []wire.Scope) []string {
 	s := make([]string, len(scopes))
@@ -104,7 +93,7 @@ func texts(scopes []wire.Scope) []string {
 }
 
 func createKeyOperation(ctx context.Context, c *call, p *createKeyParams) (answer, error) {
-	ns, err := c.within(p.Project, p.Environment)
+	ns, err := namespaceOf(c, p.Project, p.Environment)
 	if err != nil {
 		return answer{}, err
 	}
@@ -138,15 +127,18 @@ type rotateKeyParams struct {
 	wire.RotateKey
 }
 
-func (p *rotateKeyParams) check() (issues []issue) {
+func (p *rotateKeyParams) Check() (issues []issue) {
 	if p.GraceSeconds != nil && (*p.GraceSeconds < 0 || *p.GraceSeconds > int(maxGrace/time.Second)) {
-		issues = append(issues, issue{"/graceSeconds", "must be 0 to 2592000"})
+		issues = append(issues, issue{Path: "/graceSeconds", Problem: "must be 0 to 2592000"})
 	}
 	return issues
 }
 
+// InsteadOfAgain is what to do if the outcome is unknown.
+func (*rotateKeyParams) InsteadOfAgain() string { return secretLost }
+
 func rotateKeyOperation(ctx context.Context, c *call, p *rotateKeyParams) (answer, error) {
-	ns, err := c.within(p.Project, p.Environment)
+	ns, err := namespaceOf(c, p.Project, p.Environment)
 	if err != nil {
 		return answer{}, err
 	}
@@ -191,7 +183,7 @@ type oneKeyParams struct {
 }
 
 func revokeKeyOperation(ctx context.Context, c *call, p *oneKeyParams) (answer, error) {
-	ns, err := c.within(p.Project, p.Environment)
+	ns, err := namespaceOf(c, p.Project, p.Environment)
 	if err != nil {
 		return answer{}, err
 	}
@@ -221,7 +213,7 @@ type listKeysParams struct {
 
 // listKeys lists the keys of a namespace by id, or, for an admin of home who names none, of all.
 func listKeys(ctx context.Context, c *call, p *listKeysParams) (answer, error) {
-	ns, err := c.within(p.Project, p.Environment)
+	ns, err := namespaceOf(c, p.Project, p.Environment)
 	if err != nil {
 		return answer{}, err
 	}
@@ -230,7 +222,7 @@ func listKeys(ctx context.Context, c *call, p *listKeysParams) (answer, error) {
 		r = keys.ControlKeyIDs("")
 	}
 	page := weft.Page[wire.Key]{Next: p.Cursor}
-	list := listing{r, p.paging}
+	list := listing{Range: r, paging: p.paging}
 	err = list.walk(ctx, c.store, func(e storage.Entry) (bool, error) {
 		found := &keyIDRecord{}
 		if _, err := record.Open(e.Key, e.Value, recordVersion, found); err != nil {
@@ -241,7 +233,7 @@ func listKeys(ctx context.Context, c *call, p *listKeysParams) (answer, error) {
 			return false, err
 		}
 		project, environment, _ := strings.Cut(of, "/")
-		_, inUse, err := readKeyWithID(ctx, c.store, Namespace{project, environment}, name)
+		_, inUse, err := readKeyWithID(ctx, c.store, space{Project: project, Environment: environment}, name)
 		if err != nil || inUse == nil {
 			return false, err
 		}
@@ -268,65 +260,4 @@ func secretOf(k *keyRecord, secret string) wire.KeySecret {
 		KeyID: w.KeyID, Project: w.Project, Environment: w.Environment, Scopes: w.Scopes,
 		CreatedAt: w.CreatedAt, ExpiresAt: w.ExpiresAt, Secret: secret,
 	}
-}
-
-// micro returns the time of a record; 0 is the zero time.
-func micro(t int64) time.Time {
-	if t == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(t).UTC()
-}
-
-// A listing is a page of the entries of a range.
-type listing struct {
-	storage.Range
-	paging
-}
-
-// maxWalk is how many entries are read for one page.
-const maxWalk = 10_000
-
-// walk calls take for the entries of the page, until as many as wanted are taken, and then done with
-// the cursor of the next page.
-func (l listing) walk(ctx context.Context, s storage.Storage, take func(storage.Entry) (bool, error), done func(next string, more bool)) error {
-	r := l.Range
-	if !l.ascending() {
-		r.Reverse = true
-	}
-	if l.Cursor != "" {
-		at, err := base64.RawURLEncoding.DecodeString(l.Cursor)
-		if err != nil || bytes.Compare(at, l.Start) < 0 || l.End != nil && bytes.Compare(at, l.End) >= 0 {
-			return badCursor()
-		}
-		if r.Reverse {
-			r.End = at
-		} else {
-			r.Start = append(bytes.Clone(at), 0)
-		}
-	}
-	r.Limit = min(l.limit()+1, storage.DefaultLimit)
-	taken, read, size := 0, 0, 0
-	last := l.Cursor
-	for e, err := range storage.All(ctx, s, r) {
-		if err != nil {
-			return err
-		}
-		if taken == l.limit() || read == maxWalk || size > maxPageBytes {
-			done(last, true)
-			return nil
-		}
-		read++
-		ok, err := take(e)
-		if err != nil {
-			return err
-		}
-		if ok {
-			taken++
-			size += len(e.Value)
-		}
-		last = base64.RawURLEncoding.EncodeToString(e.Key)
-	}
-	done(last, false)
-	return nil
 }

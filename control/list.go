@@ -26,9 +26,9 @@ type listParams struct {
 	paging
 }
 
-func (p *listParams) check() []issue {
-	issues := p.paging.check()
-	bad := func(path, problem string) { issues = append(issues, issue{path, problem}) }
+func (p *listParams) Check() []issue {
+	issues := p.paging.Check()
+	bad := func(path, problem string) { issues = append(issues, issue{Path: path, Problem: problem}) }
 	if p.Workflow != nil {
 		issues = checkWorkflowName(issues, "/workflow", *p.Workflow)
 	}
@@ -100,7 +100,7 @@ func (p *listParams) filter(k *principal) (engine.Filter, bool) {
 	return f, true
 }
 
-func listRuns(ctx context.Context, c *call, p *listParams) (answer, error) {
+func listRuns(ctx context.Context, c *runCall, p *listParams) (answer, error) {
 	f, ok := p.filter(c.who)
 	if !ok {
 		return answer{body: weft.Page[wire.Run]{}}, nil

@@ -1,6 +1,8 @@
 package control
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -8,9 +10,48 @@ import (
 	"github.com/weft-go/weft/internal/namespace"
 )
 
+// A space is a namespace: what a key belongs to, and with it runs, idempotency keys, rates and audit rows.
+type space struct {
+	Project     string // 1 to 40 of A-Z a-z 0-9 _ -
+	Environment string // 1 to 20 of the same
+}
+
+var (
+	projectPattern     = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
+	environmentPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,20}$`)
+)
+
+// check returns the problems of a namespace, each with the name of its field.
+func (n space) check() (issues []issue) {
+	if !projectPattern.MatchString(n.Project) {
+		issues = append(issues, issue{Path: "/project", Problem: "must be 1 to 40 of A-Z a-z 0-9 _ -"})
+	}
+	if !environmentPattern.MatchString(n.Environment) {
+		issues = append(issues, issue{Path: "/environment", Problem: "must be 1 to 20 of A-Z a-z 0-9 _ -"})
+	}
+	return issues
+}
+
+// tenant is the namespace as text.
+func (n space) tenant() string { return n.Project + "/" + n.Environment }
+
 // The engine's id of a run of a namespace is @project/environment/runId. Those of the home namespace
 // are the host's own runs, whose ids do not begin with @. Clients know runs by their runId alone.
 // A run of another namespace has no runId: for the caller it is not there.
+
+// A principal is whose request it is.
+type principal struct {
+	id string
+	space
+	scopes []string
+	home   bool   // it is of the namespace of the host
+	hash   []byte // of the secret it came with
+}
+
+// has reports whether the principal has a scope. admin has all.
+func (k *principal) has(scope string) bool {
+	return k != nil && (slices.Contains(k.scopes, scope) || slices.Contains(k.scopes, "admin"))
+}
 
 // maxRunID is the length of the longest runId in bytes.
 const maxRunID = 128
@@ -80,3 +121,14 @@ func runIDProblem(id string) string {
 	}
 	return ""
 }
+
+// token returns the engine's token for one that a client has. It is false for one of another namespace.
+func (k *principal) token(t string) (string, bool) {
+	if !strings.HasPrefix(t, namespaceMark) {
+		return k.prefix() + t, true
+	}
+	return t, !k.home && strings.HasPrefix(t, k.prefix())
+}
+
+// operates reports whether k may know which engines there are.
+func (k *principal) operates() bool { return k.home && k.has(scopeOpsRead) }

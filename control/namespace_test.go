@@ -19,11 +19,11 @@ func TestRunIDs(t *testing.T) {
 // A run has a runId in one namespace only.
 func TestNamespacesAreApart(t *testing.T) {
 	who := map[string]*principal{
-		"home":  {Namespace: Namespace{"default", "default"}, home: true},
-		"acme":  {Namespace: Namespace{"acme", "prod"}},
-		"test":  {Namespace: Namespace{"acme", "test"}},
-		"acme2": {Namespace: Namespace{"acme2", "prod"}},
-		"short": {Namespace: Namespace{"acme", "pro"}},
+		"home":  {space: space{"default", "default"}, home: true},
+		"acme":  {space: space{"acme", "prod"}},
+		"test":  {space: space{"acme", "test"}},
+		"acme2": {space: space{"acme2", "prod"}},
+		"short": {space: space{"acme", "pro"}},
 	}
 	for _, id := range []string{"order-1", "a/b", "acme/prod/x", "x@acme/prod/y"} {
 		for name, k := range who {

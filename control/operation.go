@@ -1,14 +1,10 @@
 package control
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
-	"net/netip"
-	"slices"
-	"time"
+	"net/url"
+	"strings"
 )
 
 // An operation is one row of the table of operations: a route, a JSON-RPC method and an audit action
@@ -76,7 +72,7 @@ type issue struct {
 // act returns the action of a function. P is a struct of the operation's parameters: json tags name
 // them, the tag in:"path" or in:"query" says where REST has them (else in the body). A text, number
 // or bool there whose json tag lacks omitempty is required, unless it is a pointer. Unknown and doubled parameters, and null where P has no
-// json.RawMessage, are refused. If *P has a method check() []issue, it is called then.
+// json.RawMessage, are refused. If *P has a method Check() []issue, it is called then.
 func act[P any](run func(ctx context.Context, c *call, p *P) (answer, error)) action {
 	return action{
 		fields: fieldsOf[P](),
@@ -87,83 +83,26 @@ func act[P any](run func(ctx context.Context, c *call, p *P) (answer, error)) ac
 	}
 }
 
-// A call is an authorised request of any transport.
-type call struct {
-	*Plane
-	op       *operation
-	who      *principal // nil: the operation needs no key
-	params   any        // *P of the action
-	raw      []byte     // the parameters as sent, canonical JSON: for the fingerprint
-	resource string     // the REST path
-
-	idempotencyKey string // "": none
-	correlationID  string
-	from           netip.Addr
-	agent          string
-	behalf         string        // the run on whose behalf it is made, by its client
-	wait           time.Duration // the longest that it may wait; 0 in a JSON-RPC batch
-
-	exchange *exchange                // nil in JSON-RPC
-	request  *http.Request            // nil in JSON-RPC
-	conn     *http.ResponseController // of request
-	note     note
-	audited  bool // the audit row is in the store
-	presumes bool // the attempt of mutate may rest on what was so before: its commit judges that
-}
-
-// A note is what an operation tells the audit row.
-type note struct {
-	runID   string // as the client knows it
-	deduped bool
-}
-
-// A principal is whose request it is.
-type principal struct {
-	id string
-	Namespace
-	scopes []string
-	home   bool   // Namespace is Config.Home
-	hash   []byte // of the secret it came with
-}
-
-// has reports whether the principal has a scope. admin has all.
-func (k *principal) has(scope string) bool {
-	return k != nil && (slices.Contains(k.scopes, scope) || slices.Contains(k.scopes, "admin"))
-}
-
-// tenant is the namespace as text.
-func (n Namespace) tenant() string { return n.Project + "/" + n.Environment }
-
-// An answer is what an operation answers. Either body is its JSON, or stream writes it.
-type answer struct {
-	status int         // 0: 200
-	body   any         // encoded as JSON; nil: none
-	header http.Header // further header fields; nil: none
-	stream func(w http.ResponseWriter, r *http.Request)
-	end    func() // frees what the answer holds, whether it was written or not; nil: nothing
-}
-
-// code is the status of a.
-func (a answer) code() int {
-	if a.status == 0 {
-		return http.StatusOK
+// resource returns the REST path of an operation with these parameters, escaped.
+func (o *operation) resource(path map[string]string) string {
+	segments := strings.Split(o.path, "/")
+	for i, s := range segments {
+		if strings.HasPrefix(s, "{") {
+			segments[i] = url.PathEscape(path[s[1:len(s)-1]])
+		}
 	}
-	return a.status
+	return strings.Join(segments, "/")
 }
 
-// json returns the body, encoded; nil: there is none.
-func (a answer) json() (json.RawMessage, error) {
-	if a.body == nil {
-		return nil, nil
+// lane is the lane of an operation.
+func (o *operation) lane() string {
+	if strings.HasPrefix(o.path, "/v1/world/") || strings.HasPrefix(o.path, "/v1/queue/") {
+		return "world_proxy"
 	}
-	if raw, ok := a.body.(json.RawMessage); ok {
-		return raw, nil
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(a.body); err != nil {
-		return nil, fmt.Errorf("control: encode an answer: %w", err)
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+	return "public"
+}
+
+// takesBody reports whether an operation has a body.
+func (o *operation) takesBody() bool {
+	return o.method == http.MethodPost || o.method == http.MethodPut || o.method == http.MethodPatch
 }

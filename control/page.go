@@ -15,15 +15,15 @@ const (
 	maxCursor    = 2048
 )
 
-func (p *paging) check() (issues []issue) {
+func (p *paging) Check() (issues []issue) {
 	if p.Limit != nil && (*p.Limit < 1 || *p.Limit > maxPage) {
-		issues = append(issues, issue{"/limit", "must be 1 to 1000"})
+		issues = append(issues, issue{Path: "/limit", Problem: "must be 1 to 1000"})
 	}
 	if len(p.Cursor) > maxCursor {
-		issues = append(issues, issue{"/cursor", "is not a cursor"})
+		issues = append(issues, issue{Path: "/cursor", Problem: "is not a cursor"})
 	}
 	if p.SortOrder != "" && p.SortOrder != "asc" && p.SortOrder != "desc" {
-		issues = append(issues, issue{"/sortOrder", "must be asc or desc"})
+		issues = append(issues, issue{Path: "/sortOrder", Problem: "must be asc or desc"})
 	}
 	return issues
 }
@@ -39,5 +39,5 @@ func (p *paging) ascending() bool { return p.SortOrder == "asc" }
 
 // badCursor is the problem of a cursor that no page had.
 func badCursor() *problem {
-	return invalid(issue{"/cursor", "is not the cursor of a page of this list"})
+	return invalid(issue{Path: "/cursor", Problem: "is not the cursor of a page of this list"})
 }

@@ -75,7 +75,7 @@ func jsonTypeOf(t reflect.Type) string {
 }
 
 // A checker is a struct of parameters that has rules of its own.
-type checker interface{ check() []issue }
+type checker interface{ Check() []issue }
 
 // readerOf returns what decodes raw, an object of all parameters by name, into a *P, and checks it.
 func readerOf[P any]() func(raw []byte) (any, []issue) {
@@ -83,13 +83,13 @@ func readerOf[P any]() func(raw []byte) (any, []issue) {
 	return func(raw []byte) (any, []issue) {
 		p := new(P)
 		if err := decodeStrictly(raw, p); err != nil {
-			return nil, []issue{{err.path, err.problem}}
+			return nil, []issue{{Path: err.path, Problem: err.problem}}
 		}
 		if issues := missing(fields, raw, reflect.ValueOf(p).Elem()); len(issues) > 0 {
 			return nil, issues
 		}
 		if c, ok := any(p).(checker); ok {
-			if issues := c.check(); len(issues) > 0 {
+			if issues := c.Check(); len(issues) > 0 {
 				return nil, issues
 			}
 		}
@@ -107,11 +107,11 @@ func missing(fields []field, raw []byte, params reflect.Value) (issues []issue) 
 		if all == nil {
 			all = map[string]jsontext.Value{}
 			if err := jsonv2.Unmarshal(raw, &all); err != nil {
-				return []issue{{"", "must be an object"}}
+				return []issue{{Path: "", Problem: "must be an object"}}
 			}
 		}
 		if _, ok := all[f.name]; !ok {
-			issues = append(issues, issue{pointer(f.name), "is required"})
+			issues = append(issues, issue{Path: pointer(f.name), Problem: "is required"})
 		}
 	}
 	return issues
@@ -121,17 +121,17 @@ func missing(fields []field, raw []byte, params reflect.Value) (issues []issue) 
 // and the members of its body, which is empty or has passed checkJSON.
 func (o *operation) gather(path map[string]string, query url.Values, body []byte) (jsontext.Value, []issue) {
 	var issues []issue
-	bad := func(name, problem string) { issues = append(issues, issue{pointer(name), problem}) }
+	bad := func(name, problem string) { issues = append(issues, issue{Path: pointer(name), Problem: problem}) }
 	all := map[string]jsontext.Value{}
 	if len(body) > 0 {
 		if jsontext.Value(body).Kind() != jsontext.KindBeginObject {
-			return nil, []issue{{"", "must be an object"}}
+			return nil, []issue{{Path: "", Problem: "must be an object"}}
 		}
 		if len(path) == 0 && len(query) == 0 && !slices.ContainsFunc(o.do.fields, func(f field) bool { return f.in != "body" }) {
 			return body, nil // nothing to add, and read refuses what is unknown
 		}
 		if err := jsonv2.Unmarshal(body, &all); err != nil {
-			return nil, []issue{{"", syntaxProblem(err).Error()}}
+			return nil, []issue{{Path: "", Problem: syntaxProblem(err).Error()}}
 		}
 	}
 	for name := range all {
@@ -161,7 +161,7 @@ func (o *operation) gather(path map[string]string, query url.Values, body []byte
 	}
 	raw, err := jsonv2.Marshal(all, jsonv2.Deterministic(true))
 	if err != nil { // the members were valid before
-		return nil, []issue{{"", "is not valid JSON"}}
+		return nil, []issue{{Path: "", Problem: "is not valid JSON"}}
 	}
 	return raw, nil
 }

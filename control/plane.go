@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weft-go/weft/engine"
@@ -22,28 +20,17 @@ import (
 // A Plane serves an engine over HTTP. It is an http.Handler for paths below /v1/.
 type Plane struct {
 	config Config
-	engine *engine.Engine
-	store  storage.Storage // the engine's
-	ledger *idempotency.Ledger
-	log    *slog.Logger
+	env    *env
 
-	router    *router
-	strangers strangers
-	rates     *rates
-	auditor   *auditor
-	hits      *hitCounter
-	probe     prober
-	holds     holds
-	polls     waiters
-	streams   waiters
-	webhooks  waiters
-	bodies    waiters // of webhooks
-	names     names
-	world     http.Handler // of Config.World; nil: there is none
-
-	lastPointer atomic.Pointer[[]byte] // the record of the active deployment as it was last read
-
-	closing chan struct{} // closed by Close
+	router      *router
+	keys        *keyring
+	runs        *runs
+	deployments *deployments
+	hits        *hitCounter
+	probe       prober
+	webhooks    waiters
+	bodies      waiters      // of webhooks
+	world       http.Handler // of Config.World; nil: there is none
 
 	mu     lock.Mutex // guards the fields below
 	closed bool
@@ -69,40 +56,46 @@ func New(c Config) (*Plane, error) {
 			return nil, err
 		}
 	}
+	home := space(c.Home)
 	p := &Plane{
-		config: c, engine: c.Engine, store: s, log: c.Logger, closing: make(chan struct{}),
-		router:  newRouter(operations()),
-		auditor: newAuditor(s, c.Home, c.Logger),
-		hits:    &hitCounter{store: s, log: c.Logger},
-		probe:   prober{asking: make(chan struct{}, 1)},
+		config: c,
+		keys:   newKeyring(s, c.Logger, home, c.RateLimit),
+		hits:   &hitCounter{store: s, log: c.Logger},
+		probe:  prober{asking: make(chan struct{}, 1)},
 	}
+	p.env = &env{
+		engine: c.Engine, store: s, log: c.Logger, auditor: newAuditor(s, home.tenant(), c.Logger),
+		home: home, keep: c.IdempotencyTTL, valid: p.keys.stillValid, closing: make(chan struct{}),
+	}
+	p.env.holds.valid = p.keys.stillValid
+	p.deployments = &deployments{artifacts: c.Artifacts, mostArtifact: MaxArtifact, required: c.RequireDeployment}
+	p.runs = &runs{deployments: p.deployments, world: c.World}
+	p.router = newRouter(p.operations())
 	if c.World != nil {
 		p.world = c.World.Handler()
 	}
-	p.rates = &rates{plane: p, limit: c.RateLimit}
-	p.holds.valid = p.stillValid
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if _, err := c.Engine.In(stage.New(s)).Describe(ctx, "@"); errors.Is(err, engine.ErrNotApplicable) {
 		return nil, &ConfigError{"Engine", "has OwnershipSingleOwner: all writes must go through the engine, and a plane adds its own to them"}
 	}
 	for _, k := range c.Keys {
-		if err := p.seedKey(ctx, k); err != nil {
+		if err := p.keys.seed(ctx, k); err != nil {
 			return nil, err
 		}
 	}
-	ledger, err := idempotency.New(idempotency.Config{Storage: s, Logger: c.Logger, MaxResult: p.mostSealed()})
+	ledger, err := idempotency.New(idempotency.Config{Storage: s, Logger: c.Logger, MaxResult: p.env.mostSealed()})
 	if err != nil {
 		return nil, fmt.Errorf("control: the ledger of idempotency keys: %w", err)
 	}
-	p.ledger = ledger
+	p.env.ledger = ledger
 	return p, nil
 }
 
 // operations is the table of all operations.
-func operations() []*operation {
-	return slices.Concat(diagnosticOperations(), rpcOperations(), keyOperations(), auditOperations(),
-		runOperations(), bulkOperations(), signalOperations(), updateOperations(), valueOperations(), hookOperations(), deploymentOperations(), webhookOperations(), worldOperations())
+func (p *Plane) operations() []*operation {
+	return slices.Concat(p.diagnosticOperations(), rpcOperations(), keyOperations(), auditOperations(),
+		p.runs.operations(), p.deployments.operations(), p.webhookOperations(), p.worldOperations())
 }
 
 // enter counts a call under way. It returns false if the plane is closed.
@@ -118,15 +111,6 @@ func (p *Plane) enter() bool {
 
 func (p *Plane) leave() { p.calls.Done() }
 
-func (p *Plane) isClosing() bool {
-	select {
-	case <-p.closing:
-		return true
-	default:
-		return false
-	}
-}
-
 // forgetEvery is how often Run forgets what is old.
 const forgetEvery = 10 * time.Minute
 
@@ -137,14 +121,14 @@ func (p *Plane) Run(ctx context.Context) error {
 	defer cancel()
 	go func() {
 		select {
-		case <-p.closing:
+		case <-p.env.closing:
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
 	for {
 		if err := p.forget(ctx); err != nil && ctx.Err() == nil {
-			p.log.Warn("what is old is not forgotten: the store does not answer", "error", err)
+			p.env.log.Warn("what is old is not forgotten: the store does not answer", "error", err)
 		}
 		if !backoff.Wait(ctx, forgetEvery) {
 			return nil
@@ -153,7 +137,7 @@ func (p *Plane) Run(ctx context.Context) error {
 }
 
 func (p *Plane) forget(ctx context.Context) error {
-	return errors.Join(p.forgetAudit(ctx), p.hits.forget(ctx, time.Now()), p.sweepArtifacts(ctx))
+	return errors.Join(forgetAudit(ctx, p.env.store), p.hits.forget(ctx, time.Now()), p.deployments.sweep(ctx, p.env.store))
 }
 
 // Close ends long polls, streams, uploads and downloads of artifacts, waits for the calls under way, and writes what is left of the
@@ -166,12 +150,12 @@ func (p *Plane) Close() error {
 	p.closed = true
 	p.mu.Unlock()
 	if first {
-		close(p.closing)
+		close(p.env.closing)
 	}
-	p.holds.close()
+	p.env.holds.close()
 	p.calls.Wait()
-	p.holds.wait()
+	p.env.holds.wait()
 	p.hits.close()
-	p.auditor.close()
-	return p.ledger.Close()
+	p.env.auditor.close()
+	return p.env.ledger.Close()
 }

@@ -26,7 +26,7 @@ func (s *site) manyPolls() int {
 		n /= 5
 	}
 	for range maxWaiting - n {
-		s.plane.polls.enter("default/default/root", maxWaiting, 0)
+		s.plane.env.polls.enter("default/default/root", maxWaiting, 0)
 	}
 	return n
 }
@@ -63,7 +63,7 @@ func TestManyPolls(t *testing.T) {
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("other requests took %v beside the polls", took)
 	}
-	if got := s.plane.polls.count(); got != maxWaiting {
+	if got := s.plane.env.polls.count(); got != maxWaiting {
 		t.Errorf("%d polls wait, want %d", got, maxWaiting)
 	}
 
@@ -118,14 +118,14 @@ func (s *site) poll(n int, runID func(i int) string) []net.Conn {
 		}
 		conns[i] = c
 	}
-	s.await(fmt.Sprint(n, " polls"), func() bool { return s.plane.polls.count() == maxWaiting })
+	s.await(fmt.Sprint(n, " polls"), func() bool { return s.plane.env.polls.count() == maxWaiting })
 	return conns
 }
 
 // left waits until so many polls are left, and not more goroutines.
 func (s *site) left(polls, goroutines int) {
 	s.t.Helper()
-	s.await("the end of all polls", func() bool { return s.plane.polls.count() == polls })
+	s.await("the end of all polls", func() bool { return s.plane.env.polls.count() == polls })
 	s.await(fmt.Sprintf("the end of their goroutines: %d are to be left", goroutines), func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 

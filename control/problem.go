@@ -1,8 +1,10 @@
 package control
 
 import (
+	"fmt"
 	"math"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/weft-go/weft/idempotency"
@@ -79,4 +81,28 @@ func notFound(what string) *problem {
 // notConfigured is the problem of what this service is not set up for.
 func notConfigured(message string) *problem {
 	return newProblem(http.StatusNotImplemented, "not_configured", message)
+}
+
+// unknownKey is the problem of a token that is no secret of a key that counts.
+func unknownKey() *problem {
+	p := newProblem(http.StatusUnauthorized, "unauthorized", "Invalid API key")
+	p.Recovery = "Ask an admin for a key: this one is unknown, revoked or expired."
+	return p
+}
+
+// tooLarge is the problem of a body of more than most bytes.
+func tooLarge(most int64) *problem {
+	return newProblem(http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("The body has more than %d bytes", most))
+}
+
+// header returns the fields that a problem is answered with.
+func (q *problem) header() http.Header {
+	h := http.Header{}
+	if q.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="weft"`)
+	}
+	if q.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(q.retryAfter))
+	}
+	return h
 }

@@ -3,11 +3,13 @@ package control
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/httpheader"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/storage"
@@ -55,7 +57,8 @@ func windowOf(t time.Time) int64 { return t.Unix() / int64(rateWindow/time.Secon
 
 // rates limits how many requests each key may make in a window, over all processes on the store.
 type rates struct {
-	plane *Plane
+	store storage.Storage
+	log   *slog.Logger
 	limit int
 
 	mu   lock.Mutex
@@ -105,7 +108,7 @@ func (r *rates) permit(ctx context.Context, who *principal) (allowance, *problem
 		}
 		<-k.taking
 		if err != nil {
-			return allowance{}, r.plane.explain(err, false)
+			return allowance{}, explain(err, false)
 		}
 	}
 }
@@ -158,7 +161,7 @@ func (k *rate) peek(now time.Time) (window int64, done bool, _ *problem) {
 // refill takes permits from the store.
 func (r *rates) refill(ctx context.Context, k *rate, who *principal) error {
 	at := keys.ControlRate(who.tenant(), who.id)
-	s := r.plane.store
+	s := r.store
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		stored := &rateRecord{}
 		raw, unknown, err := readRecord(ctx, s, at, stored)
@@ -173,7 +176,7 @@ func (r *rates) refill(ctx context.Context, k *rate, who *principal) error {
 			k.refilled(t)
 			return nil
 		}
-		c := &keyChange{}
+		c := &change{}
 		c.put(at, raw, &t.next, unknown)
 		if c.err != nil {
 			return c.err
@@ -181,7 +184,7 @@ func (r *rates) refill(ctx context.Context, k *rate, who *principal) error {
 		err = s.Commit(ctx, c.Batch)
 		if err == nil {
 			if t.replaced {
-				r.plane.log.Error("the rate of a key was in a window of the future: a process's clock is wrong", "key", who.id, "project", who.Project, "environment", who.Environment)
+				r.log.Error("the rate of a key was in a window of the future: a process's clock is wrong", "key", who.id, "project", who.Project, "environment", who.Environment)
 			}
 			k.refilled(t)
 			return nil
@@ -215,6 +218,6 @@ func (a allowance) header(h http.Header) {
 	if a.limit == 0 {
 		return
 	}
-	setHeaders(h, "X-Ratelimit-Limit", strconv.Itoa(a.limit), "X-Ratelimit-Remaining", strconv.Itoa(a.remaining),
+	httpheader.Set(h, "X-Ratelimit-Limit", strconv.Itoa(a.limit), "X-Ratelimit-Remaining", strconv.Itoa(a.remaining),
 		"X-Ratelimit-Reset", strconv.FormatInt(a.reset.Unix(), 10))
 }

@@ -17,15 +17,15 @@ type resultParams struct {
 	Wait  *int   `json:"wait,omitempty" in:"query"` // seconds
 }
 
-func (p *resultParams) check() []issue {
+func (p *resultParams) Check() []issue {
 	if p.Wait != nil && (*p.Wait < 0 || *p.Wait > int(mostWait/time.Second)) {
-		return []issue{{"/wait", "must be 0 to 60"}}
+		return []issue{{Path: "/wait", Problem: "must be 0 to 60"}}
 	}
 	return nil
 }
 
 // runResult waits for the end of a run, as long as the client asks for.
-func runResult(ctx context.Context, c *call, p *resultParams) (answer, error) {
+func runResult(ctx context.Context, c *runCall, p *resultParams) (answer, error) {
 	id, err := c.at(p.RunID)
 	if err != nil {
 		return answer{}, err
@@ -50,7 +50,7 @@ func runResult(ctx context.Context, c *call, p *resultParams) (answer, error) {
 
 // awaitEnd waits until the run has ended, the time is up or the plane closes. It is an error if it
 // cannot find out, or if the key was revoked meanwhile.
-func (c *call) awaitEnd(ctx context.Context, id string, wait time.Duration) error {
+func (c *runCall) awaitEnd(ctx context.Context, id string, wait time.Duration) error {
 	ctx, release, ok := c.waits(ctx, wait)
 	defer release()
 	if !ok {
@@ -68,7 +68,7 @@ func (c *call) awaitEnd(ctx context.Context, id string, wait time.Duration) erro
 }
 
 // outcome returns how a run ended, as a result, or its status if it has not.
-func (c *call) outcome(ctx context.Context, id string) (b wire.RunResult, ended bool, err error) {
+func (c *runCall) outcome(ctx context.Context, id string) (b wire.RunResult, ended bool, err error) {
 	wf, err := c.record(ctx, id)
 	if err != nil {
 		return b, false, err
@@ -96,7 +96,7 @@ func resultOf(p *engine.Payloads) json.RawMessage {
 }
 
 // failureOf returns why a run that has ended has no result, or nil.
-func (c *call) failureOf(p *engine.Payloads) *wire.StructuredError {
+func (c *runCall) failureOf(p *engine.Payloads) *wire.StructuredError {
 	if p.Failure == nil {
 		if p.Info.Status != checkpoint.StatusCancelled {
 			return nil

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -105,28 +104,4 @@ func segmentsOf(u *url.URL) ([]string, bool) {
 		segments[i] = d
 	}
 	return segments, true
-}
-
-// resource returns the REST path of an operation with these parameters, escaped.
-func (o *operation) resource(path map[string]string) string {
-	segments := strings.Split(o.path, "/")
-	for i, s := range segments {
-		if strings.HasPrefix(s, "{") {
-			segments[i] = url.PathEscape(path[s[1:len(s)-1]])
-		}
-	}
-	return strings.Join(segments, "/")
-}
-
-// lane is the lane of an operation.
-func (o *operation) lane() string {
-	if strings.HasPrefix(o.path, "/v1/world/") || strings.HasPrefix(o.path, "/v1/queue/") {
-		return "world_proxy"
-	}
-	return "public"
-}
-
-// takesBody reports whether an operation has a body.
-func (o *operation) takesBody() bool {
-	return o.method == http.MethodPost || o.method == http.MethodPut || o.method == http.MethodPatch
 }

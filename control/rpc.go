@@ -105,7 +105,7 @@ func (x *exchange) rpc(ctx context.Context, c *call, body []byte) (answer, *prob
 // refusedBatch takes a permit for a body that is refused as a whole. It returns why, or that the limit
 // is reached.
 func (x *exchange) refusedBatch(ctx context.Context, c *call, why *problem) *problem {
-	a, limited := x.rates.permit(context.WithoutCancel(ctx), c.who) // also if the client has left
+	a, limited := x.keys.rates.permit(context.WithoutCancel(ctx), c.who) // also if the client has left
 	a.header(x.w.Header())
 	if limited != nil {
 		return limited
@@ -177,7 +177,7 @@ func (x *exchange) rpcOne(ctx context.Context, whole *call, r *jrpc2.ParsedReque
 		return reply(x.refuseRequest(r.ID, rpcNoMethod, "Method not found: "+short(r.Method)))
 	}
 	c := &call{
-		Plane: x.Plane, op: op, who: whole.who, resource: op.path, correlationID: x.correlationID,
+		env: x.env, op: op, who: whole.who, resource: op.path, correlationID: x.correlationID,
 		from: whole.from, agent: whole.agent, wait: whole.wait, behalf: whole.behalf,
 	}
 	if r.Batch {
@@ -192,7 +192,7 @@ func (x *exchange) rpcOne(ctx context.Context, whole *call, r *jrpc2.ParsedReque
 			bad = internal(err)
 		}
 	}
-	c.account(ctx, a, bad, time.Since(began))
+	x.account(ctx, c, a, bad, time.Since(began))
 	if bad != nil {
 		q := *bad
 		if q.CorrelationID == "" {
@@ -213,7 +213,7 @@ func (x *exchange) rpcOne(ctx context.Context, whole *call, r *jrpc2.ParsedReque
 // rpcCall authorises and performs one request.
 func (x *exchange) rpcCall(ctx context.Context, c *call, params json.RawMessage, answered int) (_ answer, bad *problem) {
 	defer guarded(&bad)
-	raw, path, bad := c.rpcParams(params)
+	raw, path, bad := rpcParams(c, params)
 	if path != nil {
 		c.resource = c.op.resource(path)
 		c.note.runID = path["runId"]
@@ -224,7 +224,7 @@ func (x *exchange) rpcCall(ctx context.Context, c *call, params json.RawMessage,
 	}
 	if c.op.scopes != nil {
 		x.counted = true
-		a, limited := x.rates.permit(ctx, c.who)
+		a, limited := x.keys.rates.permit(ctx, c.who)
 		a.header(x.w.Header())
 		if limited != nil {
 			return answer{}, limited
@@ -243,14 +243,14 @@ func (x *exchange) rpcCall(ctx context.Context, c *call, params json.RawMessage,
 }
 
 // rpcParams returns the parameters without the idempotency key, which it sets, and those of the REST path.
-func (c *call) rpcParams(params json.RawMessage) (jsontext.Value, map[string]string, *problem) {
+func rpcParams(c *call, params json.RawMessage) (jsontext.Value, map[string]string, *problem) {
 	all := map[string]jsontext.Value{}
 	if len(params) > 0 {
 		if bytes.TrimSpace(params)[0] != '{' {
-			return nil, nil, invalid(issue{"", "must be an object: parameters are by name"})
+			return nil, nil, invalid(issue{Path: "", Problem: "must be an object: parameters are by name"})
 		}
 		if err := jsonv2.Unmarshal(params, &all); err != nil {
-			return nil, nil, invalid(issue{"", syntaxProblem(err).Error()})
+			return nil, nil, invalid(issue{Path: "", Problem: syntaxProblem(err).Error()})
 		}
 	}
 	path := map[string]string{}
@@ -267,14 +267,14 @@ func (c *call) rpcParams(params json.RawMessage) (jsontext.Value, map[string]str
 	if v, ok := all["idempotencyKey"]; ok && c.op.key != keyUnused && c.op.field("idempotencyKey") == nil {
 		delete(all, "idempotencyKey")
 		if err := jsonv2.Unmarshal(v, &c.idempotencyKey); err != nil || v.Kind() != jsontext.KindString {
-			bad = invalid(issue{"/idempotencyKey", "must be a string"})
+			bad = invalid(issue{Path: "/idempotencyKey", Problem: "must be a string"})
 		} else if err := httpheader.CheckKey(c.idempotencyKey); err != nil {
 			bad = newProblem(http.StatusBadRequest, "idempotency_key_invalid", err.Error())
 		}
 	}
 	raw, err := jsonv2.Marshal(all, jsonv2.Deterministic(true))
 	if err != nil {
-		bad = invalid(issue{"", "is not valid JSON"})
+		bad = invalid(issue{Path: "", Problem: "is not valid JSON"})
 	}
 	return raw, path, bad
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -19,26 +20,50 @@ import (
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/stage"
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/world"
 )
 
-func runOperations() []*operation {
+// runs has the operations on runs.
+type runs struct {
+	deployments *deployments
+	world       *world.World // nil: there is none
+	streams     waiters
+}
+
+// A runCall is a call of one of them.
+type runCall struct {
+	*call
+	*runs
+}
+
+// runAct returns the action of a function.
+func runAct[P any](r *runs, run func(ctx context.Context, c *runCall, p *P) (answer, error)) action {
+	return act(func(ctx context.Context, c *call, p *P) (answer, error) { return run(ctx, &runCall{c, r}, p) })
+}
+
+// operations is the table of them.
+func (r *runs) operations() []*operation {
+	return slices.Concat(r.runOperations(), r.bulkOperations(), r.signalOperations(), r.updateOperations(), r.valueOperations(), r.hookOperations())
+}
+
+func (r *runs) runOperations() []*operation {
 	return []*operation{
-		{name: "runs.create", method: "POST", path: "/v1/runs", scopes: []string{scopeTriggerWrite}, key: keyRequired, do: act(createRun)},
-		{name: "runs.list", method: "GET", path: "/v1/runs", scopes: []string{scopeRunsRead}, do: act(listRuns)},
-		{name: "runs.resume", method: "POST", path: "/v1/runs/resume", scopes: []string{scopeRunsWrite}, key: keyOptional, do: act(resumeRun)},
-		{name: "runs.get", method: "GET", path: "/v1/runs/{runId}", scopes: []string{scopeRunsRead}, do: act(getRun)},
-		{name: "runs.purge", method: "DELETE", path: "/v1/runs/{runId}", scopes: []string{scopeRunsOperate}, do: act(purgeRun)},
-		{name: "runs.result", method: "GET", path: "/v1/runs/{runId}/result", scopes: []string{scopeRunsRead}, do: act(runResult)},
-		{name: "runs.events", method: "GET", path: "/v1/runs/{runId}/events", scopes: []string{scopeRunsRead}, do: act(runEvents)},
-		{name: "runs.stream", method: "GET", path: "/v1/runs/{runId}/streams/{name}", scopes: []string{scopeRunsRead}, do: act(readStream)},
-		{name: "runs.cancel", method: "POST", path: "/v1/runs/{runId}/cancel", scopes: []string{scopeRunsWrite}, key: keyOptional, do: act(cancelRun)},
-		{name: "runs.reset", method: "POST", path: "/v1/runs/{runId}/reset", scopes: []string{scopeRunsOperate}, key: keyOptional, do: act(resetRun)},
-		{name: "runs.resolve", method: "POST", path: "/v1/runs/{runId}/operations/{op}/resolve", scopes: []string{scopeRunsOperate}, key: keyOptional, do: act(resolveOperation)},
+		{name: "runs.create", method: "POST", path: "/v1/runs", scopes: []string{scopeTriggerWrite}, key: keyRequired, do: runAct(r, createRun)},
+		{name: "runs.list", method: "GET", path: "/v1/runs", scopes: []string{scopeRunsRead}, do: runAct(r, listRuns)},
+		{name: "runs.resume", method: "POST", path: "/v1/runs/resume", scopes: []string{scopeRunsWrite}, key: keyOptional, do: runAct(r, resumeRun)},
+		{name: "runs.get", method: "GET", path: "/v1/runs/{runId}", scopes: []string{scopeRunsRead}, do: runAct(r, getRun)},
+		{name: "runs.purge", method: "DELETE", path: "/v1/runs/{runId}", scopes: []string{scopeRunsOperate}, do: runAct(r, purgeRun)},
+		{name: "runs.result", method: "GET", path: "/v1/runs/{runId}/result", scopes: []string{scopeRunsRead}, do: runAct(r, runResult)},
+		{name: "runs.events", method: "GET", path: "/v1/runs/{runId}/events", scopes: []string{scopeRunsRead}, do: runAct(r, runEvents)},
+		{name: "runs.stream", method: "GET", path: "/v1/runs/{runId}/streams/{name}", scopes: []string{scopeRunsRead}, do: runAct(r, readStream)},
+		{name: "runs.cancel", method: "POST", path: "/v1/runs/{runId}/cancel", scopes: []string{scopeRunsWrite}, key: keyOptional, do: runAct(r, cancelRun)},
+		{name: "runs.reset", method: "POST", path: "/v1/runs/{runId}/reset", scopes: []string{scopeRunsOperate}, key: keyOptional, do: runAct(r, resetRun)},
+		{name: "runs.resolve", method: "POST", path: "/v1/runs/{runId}/operations/{op}/resolve", scopes: []string{scopeRunsOperate}, key: keyOptional, do: runAct(r, resolveOperation)},
 	}
 }
 
 // at returns the engine's id of the run that a request is about, and notes the run for the audit.
-func (c *call) at(runID string) (string, error) {
+func (c *runCall) at(runID string) (string, error) {
 	c.note.runID = runID
 	id, ok := c.who.engineID(runID)
 	if !ok {
@@ -48,29 +73,6 @@ func (c *call) at(runID string) (string, error) {
 }
 
 func errNoRun() error { return notFound("Run") }
-
-// actor returns who acts, and why: the reason that the client gave, or what stands for none.
-func (c *call) actor(reason *string, otherwise string) engine.Actor {
-	if reason == nil || strings.TrimSpace(*reason) == "" {
-		return engine.Actor{Name: c.who.id, Reason: otherwise}
-	}
-	return engine.Actor{Name: c.who.id, Reason: *reason}
-}
-
-// maxReason is the longest reason in bytes (HTTP-61).
-const maxReason = 1 << 10
-
-// checkReason adds what is wrong with a reason.
-func checkReason(issues []issue, reason *string) []issue {
-	switch {
-	case reason == nil:
-	case len(*reason) > maxReason:
-		issues = append(issues, issue{"/reason", fmt.Sprintf("has more than %d bytes", maxReason)})
-	case !utf8.ValidString(*reason):
-		issues = append(issues, issue{"/reason", "is not UTF-8"})
-	}
-	return issues
-}
 
 // createParams are the parameters of runs.create (HTTP-42).
 type createParams struct {
@@ -87,8 +89,8 @@ type createParams struct {
 // not depend on it.
 const newestSpec = 7
 
-func (p *createParams) check() (issues []issue) {
-	bad := func(path, problem string) { issues = append(issues, issue{path, problem}) }
+func (p *createParams) Check() (issues []issue) {
+	bad := func(path, problem string) { issues = append(issues, issue{Path: path, Problem: problem}) }
 	issues = checkWorkflowName(issues, "/workflowName", p.WorkflowName)
 	if p.RunID != nil {
 		if problem := runIDProblem(*p.RunID); problem != "" {
@@ -112,7 +114,7 @@ func (p *createParams) check() (issues []issue) {
 
 func checkWorkflowName(issues []issue, path, name string) []issue {
 	if payload.CheckName("workflow name", name, keys.MaxName) != nil {
-		return append(issues, issue{path, fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxName)})
+		return append(issues, issue{Path: path, Problem: fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxName)})
 	}
 	return issues
 }
@@ -127,7 +129,7 @@ func labelsProblem(labels map[string]string) string {
 }
 
 // createRun starts a run. The start, the answer under its key and the audit row are one commit.
-func createRun(ctx context.Context, c *call, p *createParams) (answer, error) {
+func createRun(ctx context.Context, c *runCall, p *createParams) (answer, error) {
 	if !c.who.home && (p.DeploymentID != nil || p.Queue != nil) {
 		return answer{}, homeOnly("deploymentId and queue")
 	}
@@ -143,7 +145,7 @@ func createRun(ctx context.Context, c *call, p *createParams) (answer, error) {
 		if p.RunID == nil {
 			tx.(*stage.Tx).Mint(keys.Workflow(id)) // nobody else has minted it
 		}
-		target, err := c.target(ctx, tx, p.WorkflowName, p.DeploymentID)
+		target, err := c.deployments.target(ctx, c.call, tx, p.WorkflowName, p.DeploymentID)
 		if err != nil {
 			return answer{}, err
 		}
@@ -195,16 +197,16 @@ type getParams struct {
 	ResolveData *string `json:"resolveData,omitempty" in:"query"`
 }
 
-func (p *getParams) check() []issue { return checkResolveData(nil, p.ResolveData) }
+func (p *getParams) Check() []issue { return checkResolveData(nil, p.ResolveData) }
 
 func checkResolveData(issues []issue, data *string) []issue {
 	if data != nil && *data != "all" && *data != "meta" && *data != "none" {
-		issues = append(issues, issue{"/resolveData", "must be all, meta or none"})
+		issues = append(issues, issue{Path: "/resolveData", Problem: "must be all, meta or none"})
 	}
 	return issues
 }
 
-func getRun(ctx context.Context, c *call, p *getParams) (answer, error) {
+func getRun(ctx context.Context, c *runCall, p *getParams) (answer, error) {
 	id, err := c.at(p.RunID)
 	if err != nil {
 		return answer{}, err
@@ -227,9 +229,9 @@ type purgeParams struct {
 	Reason *string `json:"reason,omitempty" in:"query"`
 }
 
-func (p *purgeParams) check() []issue { return checkReason(nil, p.Reason) }
+func (p *purgeParams) Check() []issue { return checkReason(nil, p.Reason) }
 
-func purgeRun(ctx context.Context, c *call, p *purgeParams) (answer, error) {
+func purgeRun(ctx context.Context, c *runCall, p *purgeParams) (answer, error) {
 	id, err := c.at(p.RunID)
 	if err != nil {
 		return answer{}, err
@@ -245,9 +247,9 @@ type cancelParams struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
-func (p *cancelParams) check() []issue { return checkReason(nil, p.Reason) }
+func (p *cancelParams) Check() []issue { return checkReason(nil, p.Reason) }
 
-func cancelRun(ctx context.Context, c *call, p *cancelParams) (answer, error) {
+func cancelRun(ctx context.Context, c *runCall, p *cancelParams) (answer, error) {
 	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
 		id, err := c.at(p.RunID)
 		if err != nil {
@@ -288,20 +290,20 @@ type resumeParams struct {
 // maxResumePayload is the largest payload of runs.resume in bytes, as JSON in ASCII (HTTP-62).
 const maxResumePayload = 64 << 10
 
-func (p *resumeParams) check() (issues []issue) {
+func (p *resumeParams) Check() (issues []issue) {
 	if p.RunID == "" {
-		issues = append(issues, issue{"/runId", "is required"})
+		issues = append(issues, issue{Path: "/runId", Problem: "is required"})
 	}
 	if p.Payload != nil {
 		if p.ascii = inASCII(p.Payload); len(p.ascii) > maxResumePayload {
-			issues = append(issues, issue{"/payload", fmt.Sprintf("has more than %d bytes", maxResumePayload)})
+			issues = append(issues, issue{Path: "/payload", Problem: fmt.Sprintf("has more than %d bytes", maxResumePayload)})
 		}
 	}
 	return checkReason(issues, p.Reason)
 }
 
 // resumeRun retries a run that failed or is held, and has the engine look at any other. A run of the world gets a message.
-func resumeRun(ctx context.Context, c *call, p *resumeParams) (answer, error) {
+func resumeRun(ctx context.Context, c *runCall, p *resumeParams) (answer, error) {
 	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
 		id, err := c.at(p.RunID)
 		if err != nil {
@@ -309,7 +311,7 @@ func resumeRun(ctx context.Context, c *call, p *resumeParams) (answer, error) {
 		}
 		in := c.engine.In(tx)
 		now, err := in.Describe(ctx, id)
-		if errors.Is(err, engine.ErrNotFound) && c.who.home && c.config.World != nil {
+		if errors.Is(err, engine.ErrNotFound) && c.who.home && c.world != nil {
 			return c.resumeInWorld(ctx, tx, p)
 		}
 		if err != nil {
@@ -339,10 +341,10 @@ type resetParams struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
-func (p *resetParams) check() []issue { return checkReason(nil, p.Reason) }
+func (p *resetParams) Check() []issue { return checkReason(nil, p.Reason) }
 
 // resetRun takes a run back to before an operation of its history.
-func resetRun(ctx context.Context, c *call, p *resetParams) (answer, error) {
+func resetRun(ctx context.Context, c *runCall, p *resetParams) (answer, error) {
 	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
 		id, err := c.at(p.RunID)
 		if err != nil {
@@ -381,8 +383,8 @@ const (
 	answerFailed       = "failed"
 )
 
-func (p *resolveParams) check() (issues []issue) {
-	bad := func(path, problem string) { issues = append(issues, issue{path, problem}) }
+func (p *resolveParams) Check() (issues []issue) {
+	bad := func(path, problem string) { issues = append(issues, issue{Path: path, Problem: problem}) }
 	switch p.Answer {
 	case answerCompleted, answerNotCompleted, answerUnavailable, answerFailed:
 	case "":
@@ -421,7 +423,7 @@ func (p *resolveParams) verdict() activity.Answer {
 	return activity.Failed(*p.Error)
 }
 
-func resolveOperation(ctx context.Context, c *call, p *resolveParams) (answer, error) {
+func resolveOperation(ctx context.Context, c *runCall, p *resolveParams) (answer, error) {
 	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
 		id, err := c.at(p.RunID)
 		if err != nil {

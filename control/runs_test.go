@@ -418,9 +418,9 @@ func TestWaitForAResult(t *testing.T) {
 		}()
 	}
 	s.await("both to wait", func() bool {
-		s.plane.polls.mu.Lock()
-		defer s.plane.polls.mu.Unlock()
-		return s.plane.polls.total == 2
+		s.plane.env.polls.mu.Lock()
+		defer s.plane.env.polls.mu.Unlock()
+		return s.plane.env.polls.total == 2
 	})
 	s.call(home, "POST", at(id, "signals", "go"), `{"payload":"done"}`).is(t, 200, "")
 	for range 2 {
@@ -440,9 +440,9 @@ func TestCloseEndsWaits(t *testing.T) {
 		got <- r
 	}()
 	s.await("the poll", func() bool {
-		s.plane.polls.mu.Lock()
-		defer s.plane.polls.mu.Unlock()
-		return s.plane.polls.total == 1
+		s.plane.env.polls.mu.Lock()
+		defer s.plane.env.polls.mu.Unlock()
+		return s.plane.env.polls.total == 1
 	})
 	s.plane.Close()
 	(<-got).is(t, 202, "")

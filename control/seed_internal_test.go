@@ -64,7 +64,7 @@ func TestSeed(t *testing.T) {
 		"revoked":                      {first, only, &revoked, seedRevoked},
 		"revoked, with another secret": {second, only, &revoked, seedSecret},
 	} {
-		if got := seed(c.want, c.id, c.inUse); got != c.is {
+		if got := decide(c.want, c.id, c.inUse); got != c.is {
 			t.Errorf("%s: got %d, want %d", what, got, c.is)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"runtime/debug"
@@ -24,8 +23,7 @@ import (
 
 // Times of one request.
 const (
-	bodyPatience  = 30 * time.Second // within which the body must come
-	writePatience = 10 * time.Second // within which the client must take the answer
+	bodyPatience = 30 * time.Second // within which the body must come
 
 	// Within which the rest of a body must come that nobody wants. Otherwise the connection ends.
 	unreadPatience = time.Second
@@ -56,22 +54,13 @@ func (p *Plane) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 		Plane: p, w: w, r: r, conn: http.NewResponseController(w), began: time.Now(),
 		from: p.config.Proxies.peerOf(r), correlationID: correlation(r.Header),
 	}
-	setHeaders(w.Header(), correlationHeader, x.correlationID, "X-Content-Type-Options", "nosniff", "Cache-Control", "no-store")
+	httpheader.Set(w.Header(), correlationHeader, x.correlationID, "X-Content-Type-Options", "nosniff", "Cache-Control", "no-store")
 	if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
 		// It may have had a Content-Length, too, which net/http does not show. A proxy that went by that takes what
 		// follows for another request: RFC 9112, section 6.1, has the connection end.
 		w.Header().Set("Connection", "close")
 	}
 	return x
-}
-
-// setHeaders sets header fields to values, which follow their names in canonical form, with one allocation.
-func setHeaders(h http.Header, fields ...string) {
-	values := make([]string, len(fields)/2)
-	for i := range values {
-		values[i] = fields[2*i+1]
-		h[fields[2*i]] = values[i : i+1 : i+1]
-	}
 }
 
 // ServeHTTP serves one request. The order of its checks is: path, https, token, scope, rate, media type,
@@ -107,8 +96,8 @@ func (p *Plane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve answers a call of an operation.
 func (x *exchange) serve(op *operation, path map[string]string) {
 	c := &call{
-		Plane: x.Plane, op: op, resource: op.resource(path), correlationID: x.correlationID,
-		exchange: x, from: x.from.address, agent: x.r.UserAgent(), request: x.r, conn: x.conn, wait: mostWait, behalf: behalf(x.r.Header),
+		env: x.env, op: op, resource: op.resource(path), correlationID: x.correlationID,
+		body: x.read, from: x.from.address, agent: x.r.UserAgent(), request: x.r, conn: x.conn, wait: mostWait, behalf: behalf(x.r.Header),
 	}
 	c.note.runID = path["runId"]
 	a, bad := x.answer(x.r.Context(), c, path)
@@ -134,14 +123,14 @@ func (x *exchange) answer(ctx context.Context, c *call, path map[string]string) 
 	}
 	bad = x.secure(x.r, op, x.from)
 	if bad == nil && op.scopes != nil {
-		c.who, bad = x.authenticate(ctx, x.r.Header, x.from.address)
+		c.who, bad = x.keys.authenticate(ctx, x.r.Header, x.from.address)
 	}
 	if bad == nil {
 		bad = op.permits(c.who)
 	}
 	if bad == nil && c.who != nil && !op.batch {
 		var a allowance
-		a, bad = x.rates.permit(ctx, c.who)
+		a, bad = x.keys.rates.permit(ctx, c.who)
 		a.header(x.w.Header())
 	}
 	if bad != nil {
@@ -162,7 +151,7 @@ func (x *exchange) run(ctx context.Context, c *call, path map[string]string) (an
 			return answer{}, bad
 		}
 	}
-	if bad := c.readKey(x.r.Header); bad != nil {
+	if bad := readIdempotencyKey(c, x.r.Header); bad != nil {
 		return answer{}, bad
 	}
 	if c.op.batch {
@@ -170,35 +159,18 @@ func (x *exchange) run(ctx context.Context, c *call, path map[string]string) (an
 	}
 	if len(body) > 0 {
 		if err := checkJSON(body, maxDepth); err != nil {
-			return answer{}, invalid(issue{err.path, err.problem})
+			return answer{}, invalid(issue{Path: err.path, Problem: err.problem})
 		}
 	}
 	query, err := url.ParseQuery(x.r.URL.RawQuery)
 	if err != nil {
-		return answer{}, invalid(issue{"", "the query is not well-formed"})
+		return answer{}, invalid(issue{Path: "", Problem: "the query is not well-formed"})
 	}
 	raw, issues := c.op.gather(path, query, body)
 	if len(issues) > 0 {
 		return answer{}, invalid(issues...)
 	}
 	return c.perform(ctx, raw)
-}
-
-// perform reads the parameters and runs the operation: from here on all transports are alike.
-func (c *call) perform(ctx context.Context, raw []byte) (answer, *problem) {
-	params, issues := c.op.do.read(raw)
-	if len(issues) > 0 {
-		return answer{}, invalid(issues...)
-	}
-	c.raw, c.params = raw, params
-	a, err := c.op.do.run(ctx, c)
-	if err != nil {
-		if gone(ctx, err) {
-			return answer{}, storeUnavailable(err) // nobody will read it
-		}
-		return answer{}, c.explain(err, c.op.method != http.MethodGet)
-	}
-	return a, nil
 }
 
 // body reads the body of a request.
@@ -245,10 +217,6 @@ func (x *exchange) read() ([]byte, *problem) {
 	return body.Bytes(), nil
 }
 
-func tooLarge(most int64) *problem {
-	return newProblem(http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("The body has more than %d bytes", most))
-}
-
 func notJSON() *problem {
 	return newProblem(http.StatusUnsupportedMediaType, "unsupported_media_type", "The body must be application/json")
 }
@@ -263,8 +231,8 @@ func isJSON(h http.Header) bool {
 	return err == nil && t == "application/json" && (!has || strings.EqualFold(charset, "utf-8"))
 }
 
-// readKey reads the idempotency key of a REST request.
-func (c *call) readKey(h http.Header) *problem {
+// readIdempotencyKey reads the idempotency key of a REST request.
+func readIdempotencyKey(c *call, h http.Header) *problem {
 	if c.op.key == keyUnused {
 		return nil
 	}
@@ -292,7 +260,7 @@ func (x *exchange) finish(c *call, a answer, bad *problem) {
 		x.host(c, a)
 		return
 	}
-	c.account(x.r.Context(), a, bad, time.Since(x.began))
+	x.account(x.r.Context(), c, a, bad, time.Since(x.began))
 	switch {
 	case bad != nil && c.op.batch:
 		x.refuseRPC(bad)
@@ -318,7 +286,7 @@ func (x *exchange) host(c *call, a answer) {
 		if status >= 400 {
 			bad = newProblem(status, c.op.hosted, "The handler has refused the request")
 		}
-		c.account(x.r.Context(), answer{status: status}, bad, time.Since(x.began))
+		x.account(x.r.Context(), c, answer{status: status}, bad, time.Since(x.began))
 	}()
 	x.send(a)
 	done = true
@@ -350,7 +318,7 @@ func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *statusWriter) code() int { return cmp.Or(w.status, http.StatusOK) }
 
 // account tells the log, the audit and Config.Observe what became of a call.
-func (c *call) account(ctx context.Context, a answer, bad *problem, took time.Duration) {
+func (p *Plane) account(ctx context.Context, c *call, a answer, bad *problem, took time.Duration) {
 	status, code := a.code(), ""
 	if bad != nil {
 		status, code = bad.Status, bad.Code
@@ -359,12 +327,12 @@ func (c *call) account(ctx context.Context, a answer, bad *problem, took time.Du
 		c.log.Error("an operation failed", "operation", c.op.name, "status", status, "code", code, "correlation", c.correlationID, "error", bad.cause)
 	}
 	c.audit(ctx, status, code)
-	if c.config.Observe != nil {
+	if p.config.Observe != nil {
 		r := Report{Operation: c.op.name, Lane: c.op.lane(), RPC: c.request == nil, Status: status, Code: code, Deduped: c.note.deduped, Took: took}
 		if c.who != nil {
 			r.KeyID = c.who.id
 		}
-		c.config.Observe(ctx, r)
+		p.config.Observe(ctx, r)
 	}
 }
 
@@ -392,18 +360,6 @@ func (x *exchange) refuseRPC(p *problem) {
 	x.send(answer{status: status, header: q.header(), body: body})
 }
 
-// header returns the fields that a problem is answered with.
-func (q *problem) header() http.Header {
-	h := http.Header{}
-	if q.Status == http.StatusUnauthorized {
-		h.Set("WWW-Authenticate", `Bearer realm="weft"`)
-	}
-	if q.retryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(q.retryAfter))
-	}
-	return h
-}
-
 // send writes an answer, whatever time limit the host has for that.
 func (x *exchange) send(a answer) {
 	for name, values := range a.header {
@@ -421,7 +377,7 @@ func (x *exchange) send(a answer) {
 	}
 	body, err := a.json()
 	if err != nil {
-		x.log.Error("an answer cannot be encoded", "correlation", x.correlationID, "error", err)
+		x.env.log.Error("an answer cannot be encoded", "correlation", x.correlationID, "error", err)
 		x.w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
@@ -434,14 +390,6 @@ func (x *exchange) send(a answer) {
 	}
 	x.w.WriteHeader(a.code())
 	x.w.Write(body) // a client that has left is not told
-}
-
-// address is an address as the audit has it.
-func address(a netip.Addr) string {
-	if !a.IsValid() {
-		return ""
-	}
-	return a.WithZone("").String()
 }
 
 // correlation returns the id by which a client finds its request in logs and audit: its own, or a

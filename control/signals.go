@@ -22,11 +22,11 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-func signalOperations() []*operation {
+func (r *runs) signalOperations() []*operation {
 	return []*operation{
-		{name: "signals.list", method: "GET", path: "/v1/runs/{runId}/signals", scopes: []string{scopeRunsRead}, do: act(listSignals)},
-		{name: "signals.send", method: "POST", path: "/v1/runs/{runId}/signals/{name}", scopes: []string{scopeSignalsWrite, scopeRunsWrite}, follows: true, do: act(sendSignal)},
-		{name: "signals.clear", method: "DELETE", path: "/v1/runs/{runId}/signals/{name}/{signalId}", scopes: []string{scopeRunsOperate}, key: keyOptional, do: act(clearSignal)},
+		{name: "signals.list", method: "GET", path: "/v1/runs/{runId}/signals", scopes: []string{scopeRunsRead}, do: runAct(r, listSignals)},
+		{name: "signals.send", method: "POST", path: "/v1/runs/{runId}/signals/{name}", scopes: []string{scopeSignalsWrite, scopeRunsWrite}, follows: true, do: runAct(r, sendSignal)},
+		{name: "signals.clear", method: "DELETE", path: "/v1/runs/{runId}/signals/{name}/{signalId}", scopes: []string{scopeRunsOperate}, key: keyOptional, do: runAct(r, clearSignal)},
 	}
 }
 
@@ -45,10 +45,10 @@ type absentStart struct {
 	Input        json.RawMessage `json:"input,omitempty"`
 }
 
-func (p *sendParams) check() (issues []issue) {
+func (p *sendParams) Check() (issues []issue) {
 	issues = checkSignalName(issues, p.Name)
 	if p.SignalID != nil && payload.CheckSignalID(*p.SignalID) != nil {
-		issues = append(issues, issue{"/signalId", fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxSignalID)})
+		issues = append(issues, issue{Path: "/signalId", Problem: fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxSignalID)})
 	}
 	if p.Start != nil {
 		issues = checkWorkflowName(issues, "/start/workflowName", p.Start.WorkflowName)
@@ -56,9 +56,17 @@ func (p *sendParams) check() (issues []issue) {
 	return issues
 }
 
+// InsteadOfAgain is what to do if the outcome is unknown: without a signalId, a repetition is another signal.
+func (p *sendParams) InsteadOfAgain() string {
+	if p.SignalID != nil {
+		return ""
+	}
+	return "The signal may have been accepted, and sent again it is another one. Send signals with a signalId: then the same request can be sent again."
+}
+
 func checkSignalName(issues []issue, name string) []issue {
 	if payload.CheckName("signal name", name, keys.MaxName) != nil {
-		issues = append(issues, issue{"/name", fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxName)})
+		issues = append(issues, issue{Path: "/name", Problem: fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxName)})
 	}
 	return issues
 }
@@ -73,7 +81,7 @@ func sentOf(runID string, a *signal.Accepted) wire.SignalAccepted {
 
 // sendSignal sends a signal. The engine has it share a commit with others for the same run. With a
 // start, it is a commit of its own, which the audit row is part of.
-func sendSignal(ctx context.Context, c *call, p *sendParams) (answer, error) {
+func sendSignal(ctx context.Context, c *runCall, p *sendParams) (answer, error) {
 	m := signal.Message{Name: p.Name, ID: p.SignalID, Payload: input(p.Payload)}
 	if p.Start == nil {
 		id, err := c.at(p.RunID)
@@ -102,12 +110,12 @@ func sendSignal(ctx context.Context, c *call, p *sendParams) (answer, error) {
 
 // startIfAbsent returns the request that starts a run if it does not exist. The commit of tx depends on what was found:
 // on where a run starts, or on the run that is there.
-func (c *call) startIfAbsent(ctx context.Context, tx storage.Tx, id string, s *absentStart) (*engine.StartRequest, error) {
+func (c *runCall) startIfAbsent(ctx context.Context, tx storage.Tx, id string, s *absentStart) (*engine.StartRequest, error) {
 	r := &engine.StartRequest{Workflow: s.WorkflowName, ID: id, Input: input(s.Input)}
 	_, err := c.engine.In(tx).Describe(ctx, id)
 	switch {
 	case errors.Is(err, engine.ErrNotFound):
-		target, err := c.target(ctx, tx, s.WorkflowName, nil)
+		target, err := c.deployments.target(ctx, c.call, tx, s.WorkflowName, nil)
 		r.Options.Deployment, r.Options.Queue = target.deploymentID, target.queue
 		return r, err
 	case err != nil:
@@ -125,7 +133,7 @@ func (c *call) startIfAbsent(ctx context.Context, tx storage.Tx, id string, s *a
 }
 
 // sent returns a function that sends a signal by send and answers what came of it.
-func (c *call) sent(p *sendParams, send func(context.Context, signal.Message) (signal.Accepted, error)) func(context.Context, signal.Message) (answer, error) {
+func (c *runCall) sent(p *sendParams, send func(context.Context, signal.Message) (signal.Accepted, error)) func(context.Context, signal.Message) (answer, error) {
 	return func(ctx context.Context, m signal.Message) (answer, error) {
 		a, err := send(ctx, m)
 		if err != nil {
@@ -192,7 +200,7 @@ func (p signalPlace) compare(q signalPlace) int {
 }
 
 // listSignals answers a page of the signals of a run that it has not received.
-func listSignals(ctx context.Context, c *call, p *signalListParams) (answer, error) {
+func listSignals(ctx context.Context, c *runCall, p *signalListParams) (answer, error) {
 	id, err := c.at(p.RunID)
 	if err != nil {
 		return answer{}, err
@@ -226,7 +234,7 @@ func listSignals(ctx context.Context, c *call, p *signalListParams) (answer, err
 }
 
 // signalsUp returns the first signals behind a place, at most limit of them.
-func (c *call) signalsUp(ctx context.Context, id string, from *signalPlace, limit int) (found []signalBody, err error) {
+func (c *runCall) signalsUp(ctx context.Context, id string, from *signalPlace, limit int) (found []signalBody, err error) {
 	for s, err := range c.waitingSignals(ctx, id, from) {
 		if err != nil {
 			return nil, err
@@ -239,7 +247,7 @@ func (c *call) signalsUp(ctx context.Context, id string, from *signalPlace, limi
 }
 
 // signalsDown returns the last signals before a place, at most limit of them, the last one first.
-func (c *call) signalsDown(ctx context.Context, id string, from *signalPlace, limit int) (found []signalBody, err error) {
+func (c *runCall) signalsDown(ctx context.Context, id string, from *signalPlace, limit int) (found []signalBody, err error) {
 	for s, err := range c.waitingSignals(ctx, id, nil) {
 		if err != nil {
 			return nil, err
@@ -255,7 +263,7 @@ func (c *call) signalsDown(ctx context.Context, id string, from *signalPlace, li
 }
 
 // waitingSignals yields the signals of a run that it has not received, behind a place.
-func (c *call) waitingSignals(ctx context.Context, id string, from *signalPlace) iter.Seq2[signalBody, error] {
+func (c *runCall) waitingSignals(ctx context.Context, id string, from *signalPlace) iter.Seq2[signalBody, error] {
 	return func(yield func(signalBody, error) bool) {
 		seq := uint64(0)
 		if from != nil && !from.Rest {
@@ -294,15 +302,15 @@ type clearParams struct {
 	Reason   *string `json:"reason,omitempty" in:"query"`
 }
 
-func (p *clearParams) check() []issue {
+func (p *clearParams) Check() []issue {
 	issues := checkSignalName(nil, p.Name)
 	if payload.CheckSignalID(p.SignalID) != nil {
-		issues = append(issues, issue{"/signalId", fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxSignalID)})
+		issues = append(issues, issue{Path: "/signalId", Problem: fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxSignalID)})
 	}
 	return checkReason(issues, p.Reason)
 }
 
-func clearSignal(ctx context.Context, c *call, p *clearParams) (answer, error) {
+func clearSignal(ctx context.Context, c *runCall, p *clearParams) (answer, error) {
 	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
 		id, err := c.at(p.RunID)
 		if err != nil {

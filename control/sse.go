@@ -53,12 +53,14 @@ func lastEventID(h http.Header) (string, error) {
 	return "", badEventID()
 }
 
-func badEventID() *problem { return invalid(issue{"Last-Event-ID", "is no id of an event"}) }
+func badEventID() *problem {
+	return invalid(issue{Path: "Last-Event-ID", Problem: "is no id of an event"})
+}
 
 // followEvents answers the events of a run behind Last-Event-ID, and then those to come, until the run
 // has ended. If that event is not there any more, because the run has continued as new or was purged, the
 // whole history is behind it. If nothing is left of a run that has ended, the answer is 204.
-func (c *call) followEvents(ctx context.Context, id string, data bool) (answer, error) {
+func (c *runCall) followEvents(ctx context.Context, id string, data bool) (answer, error) {
 	after, err := lastEventID(c.request.Header)
 	if err != nil {
 		return answer{}, err
@@ -97,7 +99,7 @@ type feed func(ctx context.Context, give func(id string, body any) error) error
 
 // events answers a feed as server-sent events, or with a problem if there are too many such answers. opening is written
 // before the first event.
-func (c *call) events(opening string, from feed) (answer, error) {
+func (c *runCall) events(opening string, from feed) (answer, error) {
 	if err := c.enterStream(); err != nil {
 		return answer{}, err
 	}
@@ -119,7 +121,7 @@ func (c *call) events(opening string, from feed) (answer, error) {
 }
 
 // enterStream counts a stream, which the end of its answer frees. The error is a problem if there are too many.
-func (c *call) enterStream() error {
+func (c *runCall) enterStream() error {
 	if c.streams.enter(c.keyName(), mostKeyStreams, mostStreams) {
 		return nil
 	}
@@ -129,7 +131,7 @@ func (c *call) enterStream() error {
 }
 
 // keyName names the caller's key in this process.
-func (c *call) keyName() string { return c.who.tenant() + "/" + c.who.id }
+func (c *runCall) keyName() string { return c.who.tenant() + "/" + c.who.id }
 
 // An eventWriter writes server-sent events.
 type eventWriter struct {
@@ -219,7 +221,7 @@ func (s *eventWriter) follow(ctx context.Context, opening string, from feed) err
 
 // eventsBehind calls give with the events of a run behind one of them until the run has ended, or was purged, or ctx
 // ends.
-func (c *call) eventsBehind(ctx context.Context, id, after string, give func(*weft.Event) error) (err error) {
+func (c *runCall) eventsBehind(ctx context.Context, id, after string, give func(*weft.Event) error) (err error) {
 	for again := true; again; again = eventsGone(err) {
 		err = nil
 		for e, failed := range c.engine.Follow(ctx, id, after) {

@@ -25,10 +25,10 @@ type streamParams struct {
 
 func (p *streamParams) paging() *paging { return &paging{Limit: p.Limit, Cursor: p.Cursor} }
 
-func (p *streamParams) check() []issue {
-	issues := p.paging().check()
+func (p *streamParams) Check() []issue {
+	issues := p.paging().Check()
 	if payload.CheckName("name of stream", p.Name, keys.MaxName) != nil {
-		issues = append(issues, issue{"/name", fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxName)})
+		issues = append(issues, issue{Path: "/name", Problem: fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxName)})
 	}
 	return issues
 }
@@ -51,7 +51,7 @@ func (p *streamParams) from(list string, count uint64) (uint64, error) {
 }
 
 // readStream answers a page of a stream of a run, or follows the stream.
-func readStream(ctx context.Context, c *call, p *streamParams) (answer, error) {
+func readStream(ctx context.Context, c *runCall, p *streamParams) (answer, error) {
 	id, err := c.at(p.RunID)
 	if err != nil {
 		return answer{}, err
@@ -80,7 +80,7 @@ func readStream(ctx context.Context, c *call, p *streamParams) (answer, error) {
 
 // streamState returns how many chunks a stream of a run has, and whether more may come. A stream that nothing was
 // written to is empty.
-func (c *call) streamState(ctx context.Context, id, name string) (s chunks.State, err error) {
+func (c *runCall) streamState(ctx context.Context, id, name string) (s chunks.State, err error) {
 	wf, err := c.record(ctx, id) // before the head: nothing is added behind the end
 	if err != nil {
 		return s, err
@@ -94,7 +94,7 @@ func (c *call) streamState(ctx context.Context, id, name string) (s chunks.State
 
 // chunksFrom calls give with the chunks of a stream from an index on. It waits for those to come, and ends with the stream,
 // with ctx, or with an error of give.
-func (c *call) chunksFrom(ctx context.Context, id, name string, from uint64, give func(*wire.Chunk) error) error {
+func (c *runCall) chunksFrom(ctx context.Context, id, name string, from uint64, give func(*wire.Chunk) error) error {
 	for s, err := range c.engine.ReadStream(ctx, id, name, int64(min(from, math.MaxInt64))) {
 		if err == nil {
 			err = give(chunkOf(&s))
@@ -119,7 +119,7 @@ var errPageEnds = errors.New("the page is complete")
 
 // chunkPage returns a page of the chunks that there are, without its place. If a chunk is damaged, the page ends before
 // it, and the one that would begin with it is an error.
-func (c *call) chunkPage(ctx context.Context, id, name string, from uint64, state chunks.State, limit int) (*wire.ChunkPage, error) {
+func (c *runCall) chunkPage(ctx context.Context, id, name string, from uint64, state chunks.State, limit int) (*wire.ChunkPage, error) {
 	page := &wire.ChunkPage{Data: []wire.Chunk{}, Closed: state.Over}
 	limit = int(min(uint64(limit), state.Count-min(from, state.Count)))
 	if limit == 0 {
@@ -145,7 +145,7 @@ func (c *call) chunkPage(ctx context.Context, id, name string, from uint64, stat
 
 // followStream answers the chunks of a stream behind Last-Event-ID, or from an index on, and then those to come, until
 // the stream is closed or the run has ended. If nothing is left, the answer is 204.
-func (c *call) followStream(ctx context.Context, id string, p *streamParams, from uint64, state chunks.State) (answer, error) {
+func (c *runCall) followStream(ctx context.Context, id string, p *streamParams, from uint64, state chunks.State) (answer, error) {
 	last, err := lastEventID(c.request.Header)
 	if err != nil {
 		return answer{}, err

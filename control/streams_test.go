@@ -469,9 +469,9 @@ func TestStreamsAndEventsShareTheirLimit(t *testing.T) {
 	are(t, s.call(home, "GET", at("r", "streams", "words"), nil), 0, "0")
 	s.plane.Close()
 	s.await("the end of the streams", func() bool {
-		s.plane.streams.mu.Lock()
-		defer s.plane.streams.mu.Unlock()
-		return s.plane.streams.total == 0
+		s.plane.runs.streams.mu.Lock()
+		defer s.plane.runs.streams.mu.Unlock()
+		return s.plane.runs.streams.total == 0
 	})
 }
 
@@ -533,8 +533,8 @@ func TestASlowReaderOfChunks(t *testing.T) {
 		if took := time.Since(began); took != 10*time.Second {
 			t.Errorf("it took %v, want 10 s", took)
 		}
-		if strings.Contains(out.written.String(), "end") || p.plane.streams.total != 0 {
-			t.Errorf("got %.100q; %d streams", out.written.String(), p.plane.streams.total)
+		if strings.Contains(out.written.String(), "end") || p.plane.runs.streams.total != 0 {
+			t.Errorf("got %.100q; %d streams", out.written.String(), p.plane.runs.streams.total)
 		}
 	})
 }

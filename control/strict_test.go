@@ -111,7 +111,7 @@ func TestReadParams(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", members, issues, want)
 		}
 	}
-	if _, issues := readerOf[paramsLike]()([]byte(`{"wait":1}`)); len(issues) != 2 || issues[0] != (issue{"/runId", "is required"}) || issues[1] != (issue{"/name", "is required"}) {
+	if _, issues := readerOf[paramsLike]()([]byte(`{"wait":1}`)); len(issues) != 2 || issues[0] != (issue{Path: "/runId", Problem: "is required"}) || issues[1] != (issue{Path: "/name", Problem: "is required"}) {
 		t.Errorf("without what is required: got %v", issues)
 	}
 }
@@ -155,7 +155,7 @@ func TestGather(t *testing.T) {
 			t.Errorf("%s %s: got %s, %q, want %s, %q", c.query, c.body, raw, got, c.raw, c.problem)
 		}
 	}
-	if _, issues := o.gather(nil, nil, []byte(`{"wait":3}`)); len(issues) != 1 || issues[0] != (issue{"/wait", "is unknown"}) {
+	if _, issues := o.gather(nil, nil, []byte(`{"wait":3}`)); len(issues) != 1 || issues[0] != (issue{Path: "/wait", Problem: "is unknown"}) {
 		t.Errorf("a parameter of the query in the body: got %v", issues)
 	}
 	// Nothing is added to a body that has all the parameters: decoding it refuses what is unknown.
@@ -165,7 +165,7 @@ func TestGather(t *testing.T) {
 	if string(raw) != body || len(issues) > 0 {
 		t.Errorf("got %s, %v, want the body", raw, issues)
 	}
-	if _, issues := o.do.read(raw); len(issues) != 1 || issues[0] != (issue{"/a", "is unknown"}) {
+	if _, issues := o.do.read(raw); len(issues) != 1 || issues[0] != (issue{Path: "/a", Problem: "is unknown"}) {
 		t.Errorf("an unknown member: got %v", issues)
 	}
 }

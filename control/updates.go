@@ -16,9 +16,9 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-func updateOperations() []*operation {
+func (r *runs) updateOperations() []*operation {
 	return []*operation{
-		{name: "updates.call", method: "POST", path: "/v1/runs/{runId}/updates/{name}", scopes: []string{scopeSignalsWrite, scopeRunsWrite}, follows: true, do: act(callUpdate)},
+		{name: "updates.call", method: "POST", path: "/v1/runs/{runId}/updates/{name}", scopes: []string{scopeSignalsWrite, scopeRunsWrite}, follows: true, do: runAct(r, callUpdate)},
 	}
 }
 
@@ -38,15 +38,15 @@ type updateParams struct {
 	Start    *absentStart    `json:"start,omitempty"`
 }
 
-func (p *updateParams) check() (issues []issue) {
+func (p *updateParams) Check() (issues []issue) {
 	if payload.CheckName("name of update", p.Name, keys.MaxName) != nil {
-		issues = append(issues, issue{"/name", fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxName)})
+		issues = append(issues, issue{Path: "/name", Problem: fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxName)})
 	}
 	if p.UpdateID != nil && payload.CheckSignalID(*p.UpdateID) != nil {
-		issues = append(issues, issue{"/updateId", fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxSignalID)})
+		issues = append(issues, issue{Path: "/updateId", Problem: fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxSignalID)})
 	}
 	if p.Wait != nil && (*p.Wait < 1 || *p.Wait > int(mostWait/time.Second)) {
-		issues = append(issues, issue{"/wait", "must be 1 to 60"})
+		issues = append(issues, issue{Path: "/wait", Problem: "must be 1 to 60"})
 	}
 	if p.Start != nil {
 		issues = checkWorkflowName(issues, "/start/workflowName", p.Start.WorkflowName)
@@ -54,9 +54,17 @@ func (p *updateParams) check() (issues []issue) {
 	return issues
 }
 
+// InsteadOfAgain is what to do if the outcome is unknown: without an updateId, a repetition is another update.
+func (p *updateParams) InsteadOfAgain() string {
+	if p.UpdateID != nil {
+		return ""
+	}
+	return "The run may have accepted the update, and called again it is another one. Call updates with an updateId: then the same request can be sent again."
+}
+
 // callUpdate calls an update and waits for the answer, as long as the client asks for. Without an answer
 // by then, the same request asks for it again. With a start, it first starts the run if it does not exist.
-func callUpdate(ctx context.Context, c *call, p *updateParams) (answer, error) {
+func callUpdate(ctx context.Context, c *runCall, p *updateParams) (answer, error) {
 	id, err := c.at(p.RunID)
 	if err != nil {
 		return answer{}, err
@@ -94,7 +102,7 @@ func callUpdate(ctx context.Context, c *call, p *updateParams) (answer, error) {
 
 // admitWithStart starts the run of an update if it does not exist, and leaves the update to it: that, and the audit
 // row, are one commit.
-func (c *call) admitWithStart(ctx context.Context, p *updateParams, r engine.UpdateRequest, pending answer) (answer, error) {
+func (c *runCall) admitWithStart(ctx context.Context, p *updateParams, r engine.UpdateRequest, pending answer) (answer, error) {
 	id := r.WorkflowID
 	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
 		c.note.runID = p.RunID
@@ -111,7 +119,7 @@ func (c *call) admitWithStart(ctx context.Context, p *updateParams, r engine.Upd
 }
 
 // awaitUpdate calls an update and returns its answer, or pending if there is none when waiting ends.
-func (c *call) awaitUpdate(ctx, waiting context.Context, p *updateParams, r *engine.UpdateRequest, pending answer) (answer, error) {
+func (c *runCall) awaitUpdate(ctx, waiting context.Context, p *updateParams, r *engine.UpdateRequest, pending answer) (answer, error) {
 	updateID := *r.ID
 	var stored weft.Encoded
 	err := c.engine.CallUpdate(waiting, r, &stored)
@@ -130,7 +138,7 @@ func (c *call) awaitUpdate(ctx, waiting context.Context, p *updateParams, r *eng
 }
 
 // updateProblem returns the problem of an update that has another answer than a result, or err.
-func (c *call) updateProblem(p *updateParams, updateID string, err error) error {
+func (c *runCall) updateProblem(p *updateParams, updateID string, err error) error {
 	details := map[string]any{"runId": p.RunID, "updateName": p.Name, "updateId": updateID}
 	if e, ok := errors.AsType[*engine.RejectedError](err); ok {
 		refusal := wire.StructuredError{Message: c.who.visible(e.Message), Code: e.SentinelText}

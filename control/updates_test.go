@@ -206,7 +206,7 @@ func TestAnUpdateThatStarts(t *testing.T) {
 		if s.call(home, "GET", at("late"), nil).is(t, 200, "").text("status") != "running" || done.Load() != 2 {
 			t.Errorf("after a refusal, %d updates were executed, want 2", done.Load())
 		}
-		s.plane.auditor.flush(t.Context())
+		s.plane.env.auditor.flush(t.Context())
 		var rows []string
 		for _, row := range s.call(home, "GET", "/v1/audit?action=updates.call&runId=late", nil).is(t, 200, "").data() {
 			rows = append(rows, fmt.Sprint(row["result"]))
@@ -222,7 +222,7 @@ func TestAnUpdateThatStartsIsOneCommit(t *testing.T) {
 	var commits counter
 	s := idle(t, &counting{Storage: new(memory.Store), count: &commits})
 	s.call(acme, "GET", at("w"), nil).is(t, 404, "not_found") // it takes permits
-	s.plane.auditor.flush(t.Context())
+	s.plane.env.auditor.flush(t.Context())
 	before := commits.load()
 	s.call(acme, "POST", at("w", "updates", "move")+"?wait=1", `{"start":{"workflowName":"wait"}}`).is(t, 202, "")
 	if n := commits.load() - before; n != 1 {
@@ -287,7 +287,7 @@ func TestTooManyUpdatesWait(t *testing.T) {
 	s := idle(t, nil)
 	s.start(acme, "wait", "w", nil)
 	for range maxWaiting {
-		if !s.plane.polls.enter("acme/prod/shop", maxWaiting, 0) {
+		if !s.plane.env.polls.enter("acme/prod/shop", maxWaiting, 0) {
 			t.Fatal("cannot wait")
 		}
 	}

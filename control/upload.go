@@ -38,8 +38,8 @@ func isMultipart(h http.Header) bool {
 // readUpload reads the manifest and the artifact of a multipart request into p. The artifact is
 // stored as it comes, so the manifest must come first and be good. No name that the client gives is
 // the name of a file.
-func (c *call) readUpload(ctx context.Context, p *deploymentParams) error {
-	if c.config.Artifacts == nil {
+func (c *deploymentCall) readUpload(ctx context.Context, p *deploymentParams) error {
+	if c.artifacts == nil {
 		return notConfigured("This service does not keep artifacts.")
 	}
 	if len(c.request.Header["Content-Encoding"]) > 0 {
@@ -52,7 +52,7 @@ func (c *call) readUpload(ctx context.Context, p *deploymentParams) error {
 	c.request.Body = io.NopCloser(body)
 	parts, err := c.request.MultipartReader()
 	if err != nil {
-		return invalid(issue{"", "is not well-formed multipart/form-data"})
+		return invalid(issue{Path: "", Problem: "is not well-formed multipart/form-data"})
 	}
 	if err := c.readParts(ctx, parts, p); err != nil {
 		if held.Err() != nil && c.isClosing() {
@@ -68,7 +68,7 @@ func (c *call) readUpload(ctx context.Context, p *deploymentParams) error {
 	return err
 }
 
-func (c *call) readParts(ctx context.Context, parts *multipart.Reader, p *deploymentParams) error {
+func (c *deploymentCall) readParts(ctx context.Context, parts *multipart.Reader, p *deploymentParams) error {
 	for {
 		part, err := parts.NextRawPart()
 		if errors.Is(err, io.EOF) {
@@ -84,16 +84,16 @@ func (c *call) readParts(ctx context.Context, parts *multipart.Reader, p *deploy
 				return err
 			}
 			if err := checkJSON(raw, maxDepth); err != nil {
-				return invalid(issue{"/manifest" + err.path, err.problem})
+				return invalid(issue{Path: "/manifest" + err.path, Problem: err.problem})
 			}
 			p.Manifest = raw
 			if _, err := p.manifest(); err != nil {
 				return err
 			}
 		case name == "artifact" && p.Manifest == nil:
-			return invalid(issue{"/artifact", "comes before the manifest"})
+			return invalid(issue{Path: "/artifact", Problem: "comes before the manifest"})
 		case name == "artifact" && p.Artifact == nil:
-			digest, size, err := c.config.Artifacts.Put(ctx, part)
+			digest, size, err := c.artifacts.Put(ctx, part)
 			if err != nil {
 				return err
 			}
@@ -102,13 +102,13 @@ func (c *call) readParts(ctx context.Context, parts *multipart.Reader, p *deploy
 			}
 			p.Artifact = &artifactParams{SHA256: digest, Size: size}
 		case name == "manifest" || name == "artifact":
-			return invalid(issue{pointer(name), "occurs twice"})
+			return invalid(issue{Path: pointer(name), Problem: "occurs twice"})
 		default:
-			return invalid(issue{pointer(name), "is unknown"})
+			return invalid(issue{Path: pointer(name), Problem: "is unknown"})
 		}
 	}
 	if p.Manifest != nil && p.Artifact == nil {
-		return invalid(issue{"/artifact", "is required"})
+		return invalid(issue{Path: "/artifact", Problem: "is required"})
 	}
 	return nil
 }
@@ -121,14 +121,15 @@ type pacedBody struct {
 	conn  *http.ResponseController
 	began time.Time
 	read  int64
-	over  bool // it is too large
-	late  bool // it is too slow
-	cut   bool // it could not be read to its end
+	most  int64 // bytes of an artifact
+	over  bool  // it is too large
+	late  bool  // it is too slow
+	cut   bool  // it could not be read to its end
 }
 
-func (c *call) paced(ctx context.Context, body io.Reader) *pacedBody {
+func (c *deploymentCall) paced(ctx context.Context, body io.Reader) *pacedBody {
 	stop := context.AfterFunc(ctx, func() { c.conn.SetReadDeadline(time.Unix(1, 0)) }) // ends a read under way
-	return &pacedBody{Reader: body, ctx: ctx, stop: stop, conn: c.conn, began: time.Now()}
+	return &pacedBody{Reader: body, ctx: ctx, stop: stop, conn: c.conn, most: c.mostArtifact, began: time.Now()}
 }
 
 func (b *pacedBody) Read(p []byte) (int, error) {
@@ -142,7 +143,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 		return 0, os.ErrDeadlineExceeded
 	}
 	n, err := b.Reader.Read(p)
-	if b.read += int64(n); b.read > MaxArtifact+uploadFrame {
+	if b.read += int64(n); b.read > b.most+uploadFrame {
 		b.over = true
 		return 0, errTooLarge
 	}
@@ -170,13 +171,13 @@ func (b *pacedBody) explain(err error) error {
 	case known:
 		return err
 	case b.over:
-		return tooLarge(MaxArtifact)
+		return tooLarge(b.most)
 	case b.late:
 		return newProblem(http.StatusRequestTimeout, "request_timeout", fmt.Sprintf("The body must come with %d bytes a second at least.", uploadRate))
 	case b.cut, errors.Is(err, io.ErrUnexpectedEOF):
 		return newProblem(http.StatusBadRequest, "invalid_request", "The body could not be read")
 	case errors.Is(err, io.EOF), errors.Is(err, multipart.ErrMessageTooLarge):
-		return invalid(issue{"", "is not well-formed multipart/form-data"})
+		return invalid(issue{Path: "", Problem: "is not well-formed multipart/form-data"})
 	}
 	return internal(err) // of the artifacts
 }
@@ -210,16 +211,19 @@ func sendArtifact(ctx context.Context, w http.ResponseWriter, file io.ReadSeeker
 	}
 }
 
-// sweepArtifacts removes the artifacts that no deployment has had for a day.
-func (p *Plane) sweepArtifacts(ctx context.Context) error {
-	if p.config.Artifacts == nil {
+// artifactKept is how long an artifact that no deployment has is kept.
+const artifactKept = 24 * time.Hour
+
+// sweep removes the artifacts that no deployment has had for a day.
+func (d *deployments) sweep(ctx context.Context, s storage.Storage) error {
+	if d.artifacts == nil {
 		return nil
 	}
 	before := time.Now().Add(-artifactKept)
 	used := map[string]bool{}
 	all := deployment.Range("")
 	all.Limit = 32 // manifests may be large
-	for e, err := range storage.All(ctx, p.store, all) {
+	for e, err := range storage.All(ctx, s, all) {
 		if err != nil {
 			return err
 		}
@@ -231,5 +235,5 @@ func (p *Plane) sweepArtifacts(ctx context.Context) error {
 			used[hex.EncodeToString(r.Artifact.SHA256)] = true
 		}
 	}
-	return p.config.Artifacts.Sweep(ctx, before, func(digest string) bool { return used[digest] })
+	return d.artifacts.Sweep(ctx, before, func(digest string) bool { return used[digest] })
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-func valueOperations() []*operation {
+func (r *runs) valueOperations() []*operation {
 	return []*operation{
-		{name: "values.list", method: "GET", path: "/v1/runs/{runId}/values", scopes: []string{scopeRunsRead}, do: act(listValues)},
-		{name: "values.get", method: "GET", path: "/v1/runs/{runId}/values/{name}", scopes: []string{scopeRunsRead}, do: act(getValue)},
+		{name: "values.list", method: "GET", path: "/v1/runs/{runId}/values", scopes: []string{scopeRunsRead}, do: runAct(r, listValues)},
+		{name: "values.get", method: "GET", path: "/v1/runs/{runId}/values/{name}", scopes: []string{scopeRunsRead}, do: runAct(r, getValue)},
 	}
 }
 
@@ -51,19 +51,19 @@ type valueParams struct {
 	After string `json:"after,omitempty" in:"query"`
 }
 
-func (p *valueParams) check() (issues []issue) {
+func (p *valueParams) Check() (issues []issue) {
 	if payload.CheckName("name of value", p.Name, keys.MaxName) != nil {
-		issues = append(issues, issue{"/name", fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxName)})
+		issues = append(issues, issue{Path: "/name", Problem: fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxName)})
 	}
 	if p.Wait != nil && (*p.Wait < 0 || *p.Wait > int(mostWait/time.Second)) {
-		issues = append(issues, issue{"/wait", "must be 0 to 60"})
+		issues = append(issues, issue{Path: "/wait", Problem: "must be 0 to 60"})
 	}
 	return issues
 }
 
 // getValue answers a value of a run. It waits for one of another version than the client has, as long as
 // the client asks for.
-func getValue(ctx context.Context, c *call, p *valueParams) (answer, error) {
+func getValue(ctx context.Context, c *runCall, p *valueParams) (answer, error) {
 	id, err := c.at(p.RunID)
 	if err != nil {
 		return answer{}, err
@@ -87,7 +87,7 @@ func getValue(ctx context.Context, c *call, p *valueParams) (answer, error) {
 
 // value reads a value and the status of its run; nil: there is none. The status is read first: if the
 // run has ended, the value is its last one.
-func (c *call) value(ctx context.Context, id, name string) (*wire.Value, checkpoint.Status, error) {
+func (c *runCall) value(ctx context.Context, id, name string) (*wire.Value, checkpoint.Status, error) {
 	wf, err := c.record(ctx, id)
 	if err != nil {
 		return nil, "", err
@@ -106,7 +106,7 @@ func (c *call) value(ctx context.Context, id, name string) (*wire.Value, checkpo
 
 // awaitValue waits for another version of a value, for the end of the run, until the time is up or the
 // plane closes. It is an error if it cannot find out, or if the key was revoked meanwhile.
-func (c *call) awaitValue(ctx context.Context, id string, p *valueParams, wait time.Duration) error {
+func (c *runCall) awaitValue(ctx context.Context, id string, p *valueParams, wait time.Duration) error {
 	ctx, release, ok := c.waits(ctx, wait)
 	defer release()
 	if !ok {
@@ -133,7 +133,7 @@ type valuesParams struct {
 
 func (p *valuesParams) paging() *paging { return &paging{Limit: p.Limit, Cursor: p.Cursor} }
 
-func (p *valuesParams) check() []issue { return p.paging().check() }
+func (p *valuesParams) Check() []issue { return p.paging().Check() }
 
 // A valuePlace is the place of a value in the list of those of a run.
 type valuePlace struct {
@@ -142,7 +142,7 @@ type valuePlace struct {
 
 // listValues answers a page of the values of a run, in the order of their names. Values may be large, so
 // that a page may have fewer than the client asks for.
-func listValues(ctx context.Context, c *call, p *valuesParams) (answer, error) {
+func listValues(ctx context.Context, c *runCall, p *valuesParams) (answer, error) {
 	id, err := c.at(p.RunID)
 	if err != nil {
 		return answer{}, err

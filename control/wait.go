@@ -60,7 +60,7 @@ func (c *call) asked(wait *int) time.Duration {
 
 // revoked returns an error if the key of a call that has waited was revoked meanwhile.
 func (c *call) revoked(ctx context.Context) error {
-	if !c.stillValid(context.WithoutCancel(ctx), c.who) {
+	if !c.valid(context.WithoutCancel(ctx), c.who) {
 		return unknownKey()
 	}
 	return nil

@@ -21,30 +21,30 @@ type webhookParams struct {
 	Provider string `json:"provider" in:"path"`
 }
 
-func webhookOperations() []*operation {
+func (p *Plane) webhookOperations() []*operation {
 	return []*operation{
-		{name: "webhooks.receive", method: "POST", path: "/v1/webhooks/{provider}", restOnly: true, unread: true, hosted: "webhook_refused", do: act(receiveWebhook)},
+		{name: "webhooks.receive", method: "POST", path: "/v1/webhooks/{provider}", restOnly: true, unread: true, hosted: "webhook_refused", do: act(p.receiveWebhook)},
 	}
 }
 
 // receiveWebhook has the host's handler answer an event of a provider, whose signature takes the place
 // of a key.
-func receiveWebhook(_ context.Context, c *call, p *webhookParams) (answer, error) {
-	if len(c.config.Webhooks) == 0 {
+func (p *Plane) receiveWebhook(_ context.Context, c *call, params *webhookParams) (answer, error) {
+	if len(p.config.Webhooks) == 0 {
 		return answer{}, notConfigured("This service receives no webhooks.")
 	}
-	handler := c.config.Webhooks[p.Provider]
+	handler := p.config.Webhooks[params.Provider]
 	if handler == nil {
 		return answer{}, notFound("Provider")
 	}
-	body, err := c.webhookBody()
+	body, err := p.webhookBody(c)
 	if err != nil {
 		return answer{}, err
 	}
-	if !c.webhooks.enter(p.Provider, mostProviderWebhooks, mostWebhooks) {
+	if !p.webhooks.enter(params.Provider, mostProviderWebhooks, mostWebhooks) {
 		return answer{}, busyWithWebhooks()
 	}
-	return answer{end: func() { c.webhooks.leave(p.Provider) }, stream: func(w http.ResponseWriter, r *http.Request) {
+	return answer{end: func() { p.webhooks.leave(params.Provider) }, stream: func(w http.ResponseWriter, r *http.Request) {
 		conn := http.NewResponseController(w)
 		conn.SetWriteDeadline(time.Now().Add(webhookTime + writePatience))
 		ctx, cancel := context.WithTimeout(r.Context(), webhookTime)
@@ -56,13 +56,13 @@ func receiveWebhook(_ context.Context, c *call, p *webhookParams) (answer, error
 }
 
 // webhookBody reads the body before a handler is asked for: who sends it slowly keeps no handler from others.
-func (c *call) webhookBody() ([]byte, error) {
+func (p *Plane) webhookBody(c *call) ([]byte, error) {
 	from := network(c.from).String()
-	if !c.bodies.enter(from, mostNetworkBodies, mostBodies) {
+	if !p.bodies.enter(from, mostNetworkBodies, mostBodies) {
 		return nil, busyWithWebhooks()
 	}
-	defer c.bodies.leave(from)
-	body, bad := c.exchange.read()
+	defer p.bodies.leave(from)
+	body, bad := c.body()
 	if bad != nil {
 		return nil, bad
 	}

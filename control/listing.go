@@ -1,0 +1,62 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+
+	"github.com/weft-go/weft/storage"
+)
+
+// A listing is a page of the entries of a range.
+type listing struct {
+	storage.Range
+	paging
+}
+
+// maxWalk is how many entries are read for one page.
+const maxWalk = 10_000
+
+// walk calls take for the entries of the page, until as many as wanted are taken, and then done with
+// the cursor of the next page.
+func (l listing) walk(ctx context.Context, s storage.Storage, take func(storage.Entry) (bool, error), done func(next string, more bool)) error {
+	r := l.Range
+	if !l.ascending() {
+		r.Reverse = true
+	}
+	if l.Cursor != "" {
+		at, err := base64.RawURLEncoding.DecodeString(l.Cursor)
+		if err != nil || bytes.Compare(at, l.Start) < 0 || l.End != nil && bytes.Compare(at, l.End) >= 0 {
+			return badCursor()
+		}
+		if r.Reverse {
+			r.End = at
+		} else {
+			r.Start = append(bytes.Clone(at), 0)
+		}
+	}
+	r.Limit = min(l.limit()+1, storage.DefaultLimit)
+	taken, read, size := 0, 0, 0
+	last := l.Cursor
+	for e, err := range storage.All(ctx, s, r) {
+		if err != nil {
+			return err
+		}
+		if taken == l.limit() || read == maxWalk || size > maxPageBytes {
+			done(last, true)
+			return nil
+		}
+		read++
+		ok, err := take(e)
+		if err != nil {
+			return err
+		}
+		if ok {
+			taken++
+			size += len(e.Value)
+		}
+		last = base64.RawURLEncoding.EncodeToString(e.Key)
+	}
+	done(last, false)
+	return nil
+}
