@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"github.com/weft-go/weft/control/internal/deployments"
 	"io"
 	"time"
 )
@@ -35,7 +36,7 @@ type Artifacts interface {
 // is a file whose name is its digest. No other name is ever opened. Give the folder to planes
 // only.
 func Dir(path string) (Artifacts, error) {
-	f, err := openFolder(path)
+	f, err := deployments.OpenFolder(path)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-go/weft/control/internal/audit"
+	"github.com/weft-go/weft/control/internal/deployments"
+	"github.com/weft-go/weft/control/internal/keyring"
+	"github.com/weft-go/weft/control/internal/operation"
+	"github.com/weft-go/weft/control/internal/runs"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/internal/backoff"
@@ -20,17 +25,17 @@ import (
 // A Plane serves an engine over HTTP. It is an http.Handler for paths below /v1/.
 type Plane struct {
 	config Config
-	env    *env
+	env    *operation.Env
 
 	router      *router
-	keys        *keyring
-	runs        *runs
-	deployments *deployments
+	keys        *keyring.Keyring
+	runs        *runs.Runs
+	deployments *deployments.Deployments
 	hits        *hitCounter
 	probe       prober
-	webhooks    waiters
-	bodies      waiters      // of webhooks
-	world       http.Handler // of Config.World; nil: there is none
+	webhooks    operation.Waiters
+	bodies      operation.Waiters // of webhooks
+	world       http.Handler      // of Config.World; nil: there is none
 
 	mu     lock.Mutex // guards the fields below
 	closed bool
@@ -56,20 +61,20 @@ func New(c Config) (*Plane, error) {
 			return nil, err
 		}
 	}
-	home := space(c.Home)
+	home := operation.Namespace(c.Home)
 	p := &Plane{
 		config: c,
-		keys:   newKeyring(s, c.Logger, home, c.RateLimit),
+		keys:   keyring.New(s, c.Logger, home, c.RateLimit),
 		hits:   &hitCounter{store: s, log: c.Logger},
 		probe:  prober{asking: make(chan struct{}, 1)},
 	}
-	p.env = &env{
-		engine: c.Engine, store: s, log: c.Logger, auditor: newAuditor(s, home.tenant(), c.Logger),
-		home: home, keep: c.IdempotencyTTL, valid: p.keys.stillValid, closing: make(chan struct{}),
+	p.env = &operation.Env{
+		Engine: c.Engine, Store: s, Log: c.Logger, Auditor: audit.New(s, home.Tenant(), c.Logger),
+		Home: home, Keep: c.IdempotencyTTL, Closing: make(chan struct{}),
 	}
-	p.env.holds.valid = p.keys.stillValid
-	p.deployments = &deployments{artifacts: c.Artifacts, mostArtifact: MaxArtifact, required: c.RequireDeployment}
-	p.runs = &runs{deployments: p.deployments, world: c.World}
+	p.env.Holds.Valid = p.keys.StillValid
+	p.deployments = &deployments.Deployments{Artifacts: c.Artifacts, MostArtifact: MaxArtifact, Required: c.RequireDeployment}
+	p.runs = &runs.Runs{Deployments: p.deployments, World: c.World}
 	p.router = newRouter(p.operations())
 	if c.World != nil {
 		p.world = c.World.Handler()
@@ -80,22 +85,26 @@ func New(c Config) (*Plane, error) {
 		return nil, &ConfigError{"Engine", "has OwnershipSingleOwner: all writes must go through the engine, and a plane adds its own to them"}
 	}
 	for _, k := range c.Keys {
-		if err := p.keys.seed(ctx, k); err != nil {
+		err := p.keys.Seed(ctx, keyring.Key(k))
+		if errors.Is(err, keyring.ErrTaken) {
+			err = &ConfigError{"Keys", fmt.Sprintf("has the key %q with the secret of another key", k.ID)}
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
-	ledger, err := idempotency.New(idempotency.Config{Storage: s, Logger: c.Logger, MaxResult: p.env.mostSealed()})
+	ledger, err := idempotency.New(idempotency.Config{Storage: s, Logger: c.Logger, MaxResult: p.env.MostSealed()})
 	if err != nil {
 		return nil, fmt.Errorf("control: the ledger of idempotency keys: %w", err)
 	}
-	p.env.ledger = ledger
+	p.env.Ledger = ledger
 	return p, nil
 }
 
 // operations is the table of all operations.
-func (p *Plane) operations() []*operation {
-	return slices.Concat(p.diagnosticOperations(), rpcOperations(), keyOperations(), auditOperations(),
-		p.runs.operations(), p.deployments.operations(), p.webhookOperations(), p.worldOperations())
+func (p *Plane) operations() []*operation.Operation {
+	return slices.Concat(p.diagnosticOperations(), rpcOperations(), keyring.Operations(), auditOperations(),
+		p.runs.Operations(), p.deployments.Operations(), p.webhookOperations(), p.worldOperations())
 }
 
 // enter counts a call under way. It returns false if the plane is closed.
@@ -121,14 +130,14 @@ func (p *Plane) Run(ctx context.Context) error {
 	defer cancel()
 	go func() {
 		select {
-		case <-p.env.closing:
+		case <-p.env.Closing:
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
 	for {
 		if err := p.forget(ctx); err != nil && ctx.Err() == nil {
-			p.env.log.Warn("what is old is not forgotten: the store does not answer", "error", err)
+			p.env.Log.Warn("what is old is not forgotten: the store does not answer", "error", err)
 		}
 		if !backoff.Wait(ctx, forgetEvery) {
 			return nil
@@ -137,7 +146,7 @@ func (p *Plane) Run(ctx context.Context) error {
 }
 
 func (p *Plane) forget(ctx context.Context) error {
-	return errors.Join(forgetAudit(ctx, p.env.store), p.hits.forget(ctx, time.Now()), p.deployments.sweep(ctx, p.env.store))
+	return errors.Join(audit.Forget(ctx, p.env.Store), p.hits.forget(ctx, time.Now()), p.deployments.Sweep(ctx, p.env.Store))
 }
 
 // Close ends long polls, streams, uploads and downloads of artifacts, waits for the calls under way, and writes what is left of the
@@ -150,12 +159,12 @@ func (p *Plane) Close() error {
 	p.closed = true
 	p.mu.Unlock()
 	if first {
-		close(p.env.closing)
+		close(p.env.Closing)
 	}
-	p.env.holds.close()
+	p.env.Holds.Close()
 	p.calls.Wait()
-	p.env.holds.wait()
+	p.env.Holds.Wait()
 	p.hits.close()
-	p.env.auditor.close()
-	return p.env.ledger.Close()
+	p.env.Auditor.Close()
+	return p.env.Ledger.Close()
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"github.com/weft-go/weft/control/internal/operation"
 	"net/url"
 	"slices"
 	"strings"
@@ -10,19 +11,19 @@ import (
 // A router finds the operation of a path and a method.
 type router struct {
 	routes []route // those with fewer parameters first
-	byName map[string]*operation
+	byName map[string]*operation.Operation
 }
 
 type route struct {
-	op       *operation
+	op       *operation.Operation
 	segments []string
 	names    []string // "" for a segment that is as it is
 }
 
-func newRouter(operations []*operation) *router {
-	t := &router{byName: map[string]*operation{}}
+func newRouter(operations []*operation.Operation) *router {
+	t := &router{byName: map[string]*operation.Operation{}}
 	for _, o := range operations {
-		r := route{op: o, segments: strings.Split(o.path[1:], "/")}
+		r := route{op: o, segments: strings.Split(o.Path[1:], "/")}
 		for _, s := range r.segments {
 			name := ""
 			if strings.HasPrefix(s, "{") {
@@ -31,7 +32,7 @@ func newRouter(operations []*operation) *router {
 			r.names = append(r.names, name)
 		}
 		t.routes = append(t.routes, r)
-		t.byName[o.name] = o
+		t.byName[o.Name] = o
 	}
 	slices.SortStableFunc(t.routes, func(a, b route) int { return a.parameters() - b.parameters() })
 	return t
@@ -48,7 +49,7 @@ func (r *route) parameters() (n int) {
 
 // find returns the operation, and the parameters of its path. If the path is there and the method is
 // not, the operation is nil, and allowed has the methods that are.
-func (t *router) find(method string, u *url.URL) (op *operation, path map[string]string, allowed []string) {
+func (t *router) find(method string, u *url.URL) (op *operation.Operation, path map[string]string, allowed []string) {
 	segments, ok := segmentsOf(u)
 	if !ok {
 		return nil, nil, nil
@@ -58,9 +59,9 @@ func (t *router) find(method string, u *url.URL) (op *operation, path map[string
 		if !r.matches(segments) {
 			continue
 		}
-		if r.op.method != method {
-			if !slices.Contains(allowed, r.op.method) {
-				allowed = append(allowed, r.op.method)
+		if r.op.Method != method {
+			if !slices.Contains(allowed, r.op.Method) {
+				allowed = append(allowed, r.op.Method)
 			}
 			continue
 		}

@@ -3,6 +3,7 @@ package control
 import (
 	"bytes"
 	"context"
+	"github.com/weft-go/weft/control/internal/operation"
 	"io"
 	"net/http"
 	"time"
@@ -21,32 +22,32 @@ type webhookParams struct {
 	Provider string `json:"provider" in:"path"`
 }
 
-func (p *Plane) webhookOperations() []*operation {
-	return []*operation{
-		{name: "webhooks.receive", method: "POST", path: "/v1/webhooks/{provider}", restOnly: true, unread: true, hosted: "webhook_refused", do: act(p.receiveWebhook)},
+func (p *Plane) webhookOperations() []*operation.Operation {
+	return []*operation.Operation{
+		{Name: "webhooks.receive", Method: "POST", Path: "/v1/webhooks/{provider}", RestOnly: true, Unread: true, Hosted: "webhook_refused", Do: operation.Act(p.receiveWebhook)},
 	}
 }
 
 // receiveWebhook has the host's handler answer an event of a provider, whose signature takes the place
 // of a key.
-func (p *Plane) receiveWebhook(_ context.Context, c *call, params *webhookParams) (answer, error) {
+func (p *Plane) receiveWebhook(_ context.Context, c *operation.Call, params *webhookParams) (operation.Answer, error) {
 	if len(p.config.Webhooks) == 0 {
-		return answer{}, notConfigured("This service receives no webhooks.")
+		return operation.Answer{}, operation.NotConfigured("This service receives no webhooks.")
 	}
 	handler := p.config.Webhooks[params.Provider]
 	if handler == nil {
-		return answer{}, notFound("Provider")
+		return operation.Answer{}, operation.NotFound("Provider")
 	}
 	body, err := p.webhookBody(c)
 	if err != nil {
-		return answer{}, err
+		return operation.Answer{}, err
 	}
-	if !p.webhooks.enter(params.Provider, mostProviderWebhooks, mostWebhooks) {
-		return answer{}, busyWithWebhooks()
+	if !p.webhooks.Enter(params.Provider, mostProviderWebhooks, mostWebhooks) {
+		return operation.Answer{}, busyWithWebhooks()
 	}
-	return answer{end: func() { p.webhooks.leave(params.Provider) }, stream: func(w http.ResponseWriter, r *http.Request) {
+	return operation.Answer{End: func() { p.webhooks.Leave(params.Provider) }, Stream: func(w http.ResponseWriter, r *http.Request) {
 		conn := http.NewResponseController(w)
-		conn.SetWriteDeadline(time.Now().Add(webhookTime + writePatience))
+		conn.SetWriteDeadline(time.Now().Add(webhookTime + operation.WritePatience))
 		ctx, cancel := context.WithTimeout(r.Context(), webhookTime)
 		defer cancel()
 		r = r.WithContext(ctx)
@@ -56,19 +57,19 @@ func (p *Plane) receiveWebhook(_ context.Context, c *call, params *webhookParams
 }
 
 // webhookBody reads the body before a handler is asked for: who sends it slowly keeps no handler from others.
-func (p *Plane) webhookBody(c *call) ([]byte, error) {
-	from := network(c.from).String()
-	if !p.bodies.enter(from, mostNetworkBodies, mostBodies) {
+func (p *Plane) webhookBody(c *operation.Call) ([]byte, error) {
+	from := operation.Network(c.From).String()
+	if !p.bodies.Enter(from, mostNetworkBodies, mostBodies) {
 		return nil, busyWithWebhooks()
 	}
-	defer p.bodies.leave(from)
-	body, bad := c.body()
+	defer p.bodies.Leave(from)
+	body, bad := c.Body()
 	if bad != nil {
 		return nil, bad
 	}
 	return body, nil
 }
 
-func busyWithWebhooks() *problem {
-	return retryLater("busy", "The service receives as many webhooks at once as it may.")
+func busyWithWebhooks() *operation.Problem {
+	return operation.RetryLater("busy", "The service receives as many webhooks at once as it may.")
 }

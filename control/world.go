@@ -8,16 +8,18 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/weft-go/weft/control/internal/deployments"
+	"github.com/weft-go/weft/control/internal/operation"
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/internal/worldhttp"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/world"
 )
 
-func (p *Plane) worldOperations() []*operation {
-	return []*operation{
-		{name: "world.queue.publish", method: "POST", path: "/v1/queue/publish", scopes: []string{scopeWorldProxy}, home: true, do: act(p.publishMessage)},
-		{name: "world.call", method: "POST", path: "/v1/world/{area}/{action}", scopes: []string{scopeWorldProxy}, home: true, restOnly: true, unread: true, hosted: "world_refused", do: act(p.callWorld)},
+func (p *Plane) worldOperations() []*operation.Operation {
+	return []*operation.Operation{
+		{Name: "world.queue.publish", Method: "POST", Path: "/v1/queue/publish", Scopes: []string{operation.ScopeWorldProxy}, Home: true, Do: operation.Act(p.publishMessage)},
+		{Name: "world.call", Method: "POST", Path: "/v1/world/{area}/{action}", Scopes: []string{operation.ScopeWorldProxy}, Home: true, RestOnly: true, Unread: true, Hosted: "world_refused", Do: operation.Act(p.callWorld)},
 	}
 }
 
@@ -37,54 +39,54 @@ type publishOptions struct {
 	IdempotencyKey *string `json:"idempotencyKey,omitempty"`
 }
 
-func (p *publishParams) Check() (issues []issue) {
+func (p *publishParams) Check() (issues []operation.Issue) {
 	if p.QueueName == "" {
-		issues = append(issues, issue{Path: "/queueName", Problem: "is required"})
+		issues = append(issues, operation.Issue{Path: "/queueName", Problem: "is required"})
 	}
 	if p.Message == nil {
-		issues = append(issues, issue{Path: "/message", Problem: "is required"})
+		issues = append(issues, operation.Issue{Path: "/message", Problem: "is required"})
 	}
 	if o := p.Opts; o != nil && o.IdempotencyKey != nil && (*o.IdempotencyKey == "" || len(*o.IdempotencyKey) > mostQueueKey) {
-		issues = append(issues, issue{Path: "/opts/idempotencyKey", Problem: "must have 1 to 255 bytes"})
+		issues = append(issues, operation.Issue{Path: "/opts/idempotencyKey", Problem: "must have 1 to 255 bytes"})
 	}
 	return issues
 }
 
 // publishMessage publishes a message to the queue of a deployment, or of the active one. Only an idempotencyKey makes two
 // calls the same (HTTP-66).
-func (p *Plane) publishMessage(ctx context.Context, c *call, params *publishParams) (answer, error) {
+func (p *Plane) publishMessage(ctx context.Context, c *operation.Call, params *publishParams) (operation.Answer, error) {
 	w := p.config.World
 	if w == nil {
-		return answer{}, notConfigured(noWorld)
+		return operation.Answer{}, operation.NotConfigured(noWorld)
 	}
 	body, err := worldhttp.FromJSON(params.Message)
 	if err != nil {
-		return answer{}, invalid(issue{Path: "/message", Problem: err.Error()})
+		return operation.Answer{}, operation.Invalid(operation.Issue{Path: "/message", Problem: err.Error()})
 	}
 	m := world.Message{QueueName: params.QueueName, Body: body}
 	if params.Opts != nil && params.Opts.IdempotencyKey != nil {
-		c.idempotencyKey = *params.Opts.IdempotencyKey
+		c.IdempotencyKey = *params.Opts.IdempotencyKey
 	}
-	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
+	return c.Mutate(ctx, func(ctx context.Context, tx storage.Tx) (operation.Answer, error) {
 		if params.Opts != nil && params.Opts.DeploymentID != nil {
 			m.Deployment = *params.Opts.DeploymentID
 		} else {
-			active, err := readPointer(ctx, tx)
+			active, err := deployments.ReadActive(ctx, tx)
 			if err == nil {
-				err = tx.Commit(ctx, pointed(active))
+				err = tx.Commit(ctx, deployments.Pointed(active))
 			}
 			if err != nil {
-				return answer{}, err
+				return operation.Answer{}, err
 			}
 			if m.Deployment = active.Deployment; m.Deployment == "" {
-				return answer{}, noActiveDeployment()
+				return operation.Answer{}, operation.NoActiveDeployment()
 			}
 		}
 		published, err := w.In(tx).Publish(ctx, m)
 		if e, ok := errors.AsType[*world.Error](err); ok {
-			return answer{}, invalid(issue{Path: "", Problem: e.Message})
+			return operation.Answer{}, operation.Invalid(operation.Issue{Path: "", Problem: e.Message})
 		}
-		return answer{body: wire.Published{MessageID: published.MessageID}}, err
+		return operation.Answer{Body: wire.Published{MessageID: published.MessageID}}, err
 	})
 }
 
@@ -95,20 +97,20 @@ type worldParams struct {
 
 // callWorld has the world answer a call of a runtime. It may wait for messages or for chunks of a stream: until the client
 // goes, or Close.
-func (p *Plane) callWorld(_ context.Context, c *call, _ *worldParams) (answer, error) {
+func (p *Plane) callWorld(_ context.Context, c *operation.Call, _ *worldParams) (operation.Answer, error) {
 	if p.config.World == nil {
-		return answer{}, notConfigured(noWorld)
+		return operation.Answer{}, operation.NotConfigured(noWorld)
 	}
-	body, bad := c.body()
+	body, bad := c.Body()
 	if bad != nil {
-		return answer{}, bad
+		return operation.Answer{}, bad
 	}
-	return answer{stream: func(w http.ResponseWriter, r *http.Request) {
+	return operation.Answer{Stream: func(w http.ResponseWriter, r *http.Request) {
 		ctx, end := context.WithCancel(r.Context())
 		defer end()
 		go func() {
 			select {
-			case <-c.closing:
+			case <-c.Closing:
 				end()
 			case <-ctx.Done():
 			}
