@@ -135,8 +135,8 @@ func alike(text, name string) string {
 	return differs.ReplaceAllString(strings.ReplaceAll(text, name, "NAME"), "*")
 }
 
-// request returns the path and the body of an operation's REST request with these parameters.
-func requestOf(o *operation.Operation, t *testing.T, params string) (path string, body []byte) {
+// requestOf returns the path and the body of an operation's REST request with these parameters.
+func requestOf(t *testing.T, o *operation.Operation, params string) (path string, body []byte) {
 	t.Helper()
 	all := map[string]json.RawMessage{}
 	if err := json.Unmarshal([]byte(params), &all); err != nil {
@@ -192,7 +192,7 @@ func (s *site) send(t *testing.T, key string, o *operation.Operation, params, na
 		}
 		method, body = "POST", fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, o.Name, params)
 	} else {
-		path, body = requestOf(o, t, params)
+		path, body = requestOf(t, o, params)
 	}
 	r := httptest.NewRequest(method, path, bytes.NewReader(body))
 	r.Header.Set("Authorization", "Bearer "+key)

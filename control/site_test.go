@@ -277,7 +277,7 @@ func (s *site) awaitStatus(key, runID string, status checkpoint.Status) {
 	})
 }
 
-// records counts what a store has.
+// recordsOf counts what a store has.
 func recordsOf(t testing.TB, s storage.Storage, prefix string) (n int) {
 	t.Helper()
 	for _, err := range storage.All(context.Background(), s, storage.Prefix([]byte(prefix))) {
