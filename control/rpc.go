@@ -249,10 +249,10 @@ func rpcParams(c *operation.Call, params json.RawMessage) (jsontext.Value, map[s
 	all := map[string]jsontext.Value{}
 	if len(params) > 0 {
 		if bytes.TrimSpace(params)[0] != '{' {
-			return nil, nil, operation.Invalid(operation.Issue{Path: "", Problem: "must be an object: parameters are by name"})
+			return nil, nil, operation.Invalid(operation.Issue{Problem: "must be an object: parameters are by name"})
 		}
 		if err := jsonv2.Unmarshal(params, &all); err != nil {
-			return nil, nil, operation.Invalid(operation.Issue{Path: "", Problem: operation.SyntaxProblem(err).Error()})
+			return nil, nil, operation.Invalid(operation.Issue{Problem: operation.SyntaxProblem(err).Error()})
 		}
 	}
 	path := map[string]string{}
@@ -276,7 +276,7 @@ func rpcParams(c *operation.Call, params json.RawMessage) (jsontext.Value, map[s
 	}
 	raw, err := jsonv2.Marshal(all, jsonv2.Deterministic(true))
 	if err != nil {
-		bad = operation.Invalid(operation.Issue{Path: "", Problem: "is not valid JSON"})
+		bad = operation.Invalid(operation.Issue{Problem: "is not valid JSON"})
 	}
 	return raw, path, bad
 }

@@ -167,7 +167,7 @@ func (x *exchange) run(ctx context.Context, c *operation.Call, path map[string]s
 	}
 	query, err := url.ParseQuery(x.r.URL.RawQuery)
 	if err != nil {
-		return operation.Answer{}, operation.Invalid(operation.Issue{Path: "", Problem: "the query is not well-formed"})
+		return operation.Answer{}, operation.Invalid(operation.Issue{Problem: "the query is not well-formed"})
 	}
 	raw, issues := c.Op.Gather(path, query, body)
 	if len(issues) > 0 {

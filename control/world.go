@@ -84,7 +84,7 @@ func (p *Plane) publishMessage(ctx context.Context, c *operation.Call, params *p
 		}
 		published, err := w.In(tx).Publish(ctx, m)
 		if e, ok := errors.AsType[*world.Error](err); ok {
-			return operation.Answer{}, operation.Invalid(operation.Issue{Path: "", Problem: e.Message})
+			return operation.Answer{}, operation.Invalid(operation.Issue{Problem: e.Message})
 		}
 		return operation.Answer{Body: wire.Published{MessageID: published.MessageID}}, err
 	})

@@ -53,7 +53,7 @@ func (c *call) readUpload(ctx context.Context, p *createParams) error {
 	c.Request.Body = io.NopCloser(body)
 	parts, err := c.Request.MultipartReader()
 	if err != nil {
-		return operation.Invalid(operation.Issue{Path: "", Problem: "is not well-formed multipart/form-data"})
+		return operation.Invalid(operation.Issue{Problem: "is not well-formed multipart/form-data"})
 	}
 	if err := c.readParts(ctx, parts, p); err != nil {
 		if held.Err() != nil && c.IsClosing() {
@@ -178,7 +178,7 @@ func (b *pacedBody) explain(err error) error {
 	case b.cut, errors.Is(err, io.ErrUnexpectedEOF):
 		return operation.NewProblem(http.StatusBadRequest, "invalid_request", "The body could not be read")
 	case errors.Is(err, io.EOF), errors.Is(err, multipart.ErrMessageTooLarge):
-		return operation.Invalid(operation.Issue{Path: "", Problem: "is not well-formed multipart/form-data"})
+		return operation.Invalid(operation.Issue{Problem: "is not well-formed multipart/form-data"})
 	}
 	return operation.Internal(err) // of the artifacts
 }

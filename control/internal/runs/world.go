@@ -40,7 +40,7 @@ func (c *call) resumeInWorld(ctx context.Context, tx storage.Tx, p *resumeParams
 		case http.StatusConflict:
 			return operation.Answer{}, operation.NewProblem(http.StatusConflict, "run_terminal", e.Message+".")
 		}
-		return operation.Answer{}, operation.Invalid(operation.Issue{Path: "", Problem: e.Message})
+		return operation.Answer{}, operation.Invalid(operation.Issue{Problem: e.Message})
 	}
 	return operation.Answer{Body: wire.Accepted{Accepted: true}}, err
 }
