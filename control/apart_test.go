@@ -40,18 +40,18 @@ func TestARunReachesNoStranger(t *testing.T) {
 func TestWhatBelongsToTheStore(t *testing.T) {
 	s := idle(t, nil)
 	for _, o := range operations() {
-		if !o.home {
+		if !o.Home {
 			continue
 		}
-		path := o.path
+		path := o.Path
 		for _, name := range []string{"id", "area", "action"} {
 			path = strings.ReplaceAll(path, "{"+name+"}", "x")
 		}
 		var body any
-		if o.takesBody() {
+		if o.TakesBody() {
 			body = `{}`
 		}
-		s.call(acme, o.method, path, body).is(t, 403, "missing_scope")
+		s.call(acme, o.Method, path, body).is(t, 403, "missing_scope")
 	}
 	s.call(acme, "GET", "/v1/deployments/active", nil).is(t, 409, "no_active_deployment")
 }
@@ -76,19 +76,19 @@ func TestScopesOfOperations(t *testing.T) {
 	}
 	seen := 0
 	for _, o := range operations() {
-		scopes, ok := want[o.name]
+		scopes, ok := want[o.Name]
 		if !ok {
 			continue
 		}
 		seen++
-		path := regexp.MustCompile(`\{[a-zA-Z]+\}`).ReplaceAllString(o.path, "x")
+		path := regexp.MustCompile(`\{[a-zA-Z]+\}`).ReplaceAllString(o.Path, "x")
 		var body any
-		if o.takesBody() {
+		if o.TakesBody() {
 			body = `not even JSON`
 		}
-		r := s.call(none, o.method, path, body).is(t, 403, "missing_scope")
+		r := s.call(none, o.Method, path, body).is(t, 403, "missing_scope")
 		if got := fmt.Sprint(r.body["required"]); got != scopes {
-			t.Errorf("%s: required %s, want %s", o.name, got, scopes)
+			t.Errorf("%s: required %s, want %s", o.Name, got, scopes)
 		}
 	}
 	if seen != len(want) {
@@ -145,9 +145,7 @@ func TestWebhooks(t *testing.T) {
 		}()
 	}
 	s.await("48 webhooks", func() bool {
-		s.plane.webhooks.mu.Lock()
-		defer s.plane.webhooks.mu.Unlock()
-		return s.plane.webhooks.total == mostProviderWebhooks
+		return s.plane.webhooks.Count() == mostProviderWebhooks
 	})
 	if r := s.call("", "POST", "/v1/webhooks/acme", "x").is(t, 503, "busy"); r.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
@@ -186,11 +184,11 @@ func TestWebhooksAreAccountedAfterwards(t *testing.T) {
 	}
 	boom = true
 	post()
-	if n := s.plane.webhooks.total; n != 0 {
+	if n := s.plane.webhooks.Count(); n != 0 {
 		t.Errorf("%d places are not free", n)
 	}
 	s.plane.Close()
-	if n := records(t, s.store, "ctl:audit:"); n != 1 {
+	if n := recordsOf(t, s.store, "ctl:audit:"); n != 1 {
 		t.Errorf("got %d audit rows, want 1", n)
 	}
 }
@@ -221,7 +219,7 @@ func TestAnUnknownOutcome(t *testing.T) {
 				t.Errorf("it was settled for %v, want 10 s", took)
 			}
 			failing = false
-			if w := p.post("/v1/runs", "k", `{"workflowName":"echo"}`); w.Code != 201 || (w.Header().Get("Idempotent-Replayed") != "") != (fault == storagetest.ErrorAfter) || records(t, inner, "ix:") != 1 {
+			if w := p.post("/v1/runs", "k", `{"workflowName":"echo"}`); w.Code != 201 || (w.Header().Get("Idempotent-Replayed") != "") != (fault == storagetest.ErrorAfter) || recordsOf(t, inner, "ix:") != 1 {
 				t.Errorf("repeated: %d %s", w.Code, w.Body)
 			}
 		})

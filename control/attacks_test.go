@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/control/internal/operation"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -25,7 +26,7 @@ func TestEveryBodyIsStrictJSON(t *testing.T) {
 	before := written(t, s.store)
 	seen := 0
 	for _, o := range operations() {
-		if !o.takesBody() || o.unread || o.batch {
+		if !o.TakesBody() || o.Unread || o.Batch {
 			continue
 		}
 		seen++
@@ -50,9 +51,9 @@ func TestEveryBodyIsStrictJSON(t *testing.T) {
 			"a comment":                 "{/* x */}",
 			"no number":                 `{"payload":NaN}`,
 		} {
-			r := s.call(home, o.method, placeholder.ReplaceAllString(o.path, "x"), body, "Idempotency-Key", fresh())
+			r := s.call(home, o.Method, placeholder.ReplaceAllString(o.Path, "x"), body, "Idempotency-Key", fresh())
 			if r.status != 400 || r.code() != "invalid_request" && r.code() != "invalid_manifest" {
-				t.Errorf("%s of %s: got %d %s, want 400", what, o.name, r.status, r.raw)
+				t.Errorf("%s of %s: got %d %s, want 400", what, o.Name, r.status, r.raw)
 			}
 		}
 	}
@@ -131,7 +132,7 @@ func TestNumbersThatAreTooLarge(t *testing.T) {
 // The parameters of a request may be as deep by JSON-RPC, also in a batch, as by REST.
 func TestDepthIsTheSameByEveryTransport(t *testing.T) {
 	s := idle(t, nil)
-	for depth, ok := range map[int]bool{maxDepth - 1: true, maxDepth: false} { // the object around the input is one more
+	for depth, ok := range map[int]bool{operation.MaxDepth - 1: true, operation.MaxDepth: false} { // the object around the input is one more
 		input := strings.Repeat("[", depth) + strings.Repeat("]", depth)
 		status, code := 400, `"code":-32700`
 		if ok {
@@ -203,7 +204,7 @@ func TestControlCharacters(t *testing.T) {
 			t.Errorf("%s: got the correlation id %q", what, got)
 		}
 	}
-	s.plane.auditor.flush(t.Context())
+	s.plane.env.Auditor.Flush(t.Context())
 	rows := s.call(home, "GET", "/v1/audit?limit=1000", nil).is(t, 200, "")
 	if !strings.Contains(string(rows.raw), "Set-Cookie") {
 		t.Error("the audit has none of the texts")
@@ -254,7 +255,7 @@ func TestDoubledHeaders(t *testing.T) {
 			t.Errorf("%s: one of them counts", what)
 		}
 	}
-	s.plane.auditor.flush(t.Context())
+	s.plane.env.Auditor.Flush(t.Context())
 	if r := s.call(home, "GET", "/v1/audit?limit=1000", nil).is(t, 200, ""); strings.Contains(string(r.raw), "forged") {
 		t.Errorf("the audit has %s", r.raw)
 	}

@@ -5,18 +5,19 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/control/internal/audit"
+	"github.com/weft-go/weft/control/internal/operation"
+	"github.com/weft-go/weft/control/internal/records"
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
 
-func auditOperations() []*operation {
-	return []*operation{
-		{name: "audit.list", method: http.MethodGet, path: "/v1/audit", scopes: []string{scopeAuditRead}, do: act(listAudit)},
+func auditOperations() []*operation.Operation {
+	return []*operation.Operation{
+		{Name: "audit.list", Method: http.MethodGet, Path: "/v1/audit", Scopes: []string{operation.ScopeAuditRead}, Do: operation.Act(listAudit)},
 	}
 }
 
@@ -27,107 +28,69 @@ type listAuditParams struct {
 	RunID  string     `json:"runId,omitempty" in:"query"`
 	From   *time.Time `json:"from,omitempty" in:"query"`
 	To     *time.Time `json:"to,omitempty" in:"query"`
-	paging
+	operation.Paging
 }
 
-func (p *listAuditParams) check() []issue {
-	issues := p.paging.check()
-	if p.Result != "" && p.Result != resultSuccess && p.Result != resultFailure {
-		issues = append(issues, issue{"/result", "must be success or failure"})
+func (p *listAuditParams) Check() []operation.Issue {
+	issues := p.Paging.Check()
+	if p.Result != "" && p.Result != audit.Success && p.Result != audit.Failure {
+		issues = append(issues, operation.Issue{Path: "/result", Problem: "must be success or failure"})
 	}
 	return issues
 }
 
-// auditLag is how far ascending readers stay behind: rows are written up to auditDelay after their
+// auditLag is how far ascending readers stay behind: rows are written up to audit.Delay after their
 // time, by processes whose clocks differ.
 const auditLag = 5 * time.Second
 
 // listAudit lists the audit rows of the caller's namespace.
-func listAudit(ctx context.Context, c *call, p *listAuditParams) (answer, error) {
-	r := keys.ControlAudits(c.who.tenant())
+func listAudit(ctx context.Context, c *operation.Call, p *listAuditParams) (operation.Answer, error) {
+	r := keys.ControlAudits(c.Who.Tenant())
 	from, to := p.From, p.To
-	if p.ascending() {
+	if p.Ascending() {
 		if last := time.Now().Add(-auditLag); to == nil || last.Before(*to) {
 			to = &last
 		}
 	}
 	if from != nil {
-		r.Start = keys.ControlAudit(c.who.tenant(), firstULID(*from))
+		r.Start = keys.ControlAudit(c.Who.Tenant(), audit.FirstULID(*from))
 	}
 	if to != nil {
-		r.End = keys.ControlAudit(c.who.tenant(), firstULID(*to))
+		r.End = keys.ControlAudit(c.Who.Tenant(), audit.FirstULID(*to))
 	}
 	page := weft.Page[wire.AuditRow]{Next: p.Cursor}
 	if from != nil && to != nil && !from.Before(*to) {
-		return answer{body: page}, nil
+		return operation.Answer{Body: page}, nil
 	}
 	// A cursor must be in the list as a whole: its end moves on while somebody reads ascending.
-	list := listing{r, p.paging}
-	err := list.walk(ctx, c.store, func(e storage.Entry) (bool, error) {
-		row := &auditRow{}
-		if _, err := record.Open(e.Key, e.Value, recordVersion, row); err != nil {
+	list := operation.Listing{Range: r, Paging: p.Paging}
+	err := list.Walk(ctx, c.Store, func(e storage.Entry) (bool, error) {
+		row := &audit.Row{}
+		if _, err := record.Open(e.Key, e.Value, records.Version, row); err != nil {
 			return false, err
 		}
 		if p.Action != "" && row.Action != p.Action || p.Result != "" && row.Result != p.Result ||
 			p.KeyID != "" && row.KeyID != p.KeyID || p.RunID != "" && row.RunID != p.RunID {
 			return false, nil
 		}
-		page.Data = append(page.Data, row.wire())
+		page.Data = append(page.Data, rowOf(row))
 		return true, nil
 	}, func(next string, more bool) { page.Next, page.HasMore = next, more })
 	if err != nil {
-		return answer{}, err
+		return operation.Answer{}, err
 	}
-	return answer{body: page}, nil
+	return operation.Answer{Body: page}, nil
 }
 
-func (row *auditRow) wire() wire.AuditRow {
+// rowOf returns a row as clients see it.
+func rowOf(row *audit.Row) wire.AuditRow {
 	return wire.AuditRow{
 		ID: row.ID, KeyID: row.KeyID, Project: row.Project, Environment: row.Environment,
 		Action: row.Action, Resource: row.Resource, Result: row.Result, IP: row.IP, UserAgent: row.UserAgent,
-		CreatedAt: micro(row.CreatedAt),
+		CreatedAt: records.Time(row.CreatedAt),
 		Metadata: wire.AuditMetadata{
 			Lane: row.Lane, Deduped: row.Deduped, CorrelationID: row.CorrelationID, RunID: row.RunID,
 			IdempotencyKey: row.IdempotencyKey, Status: row.Status, Code: row.Code, Reason: row.Reason, Count: row.Count,
 		},
-	}
-}
-
-// firstULID returns the least ULID of a time, or "" before 1970.
-func firstULID(at time.Time) string {
-	ms := at.UnixMilli()
-	if at.After(time.UnixMilli(ms)) {
-		ms++ // rows of this millisecond may be earlier
-	}
-	var id ulid.ULID
-	if err := id.SetTime(uint64(min(max(ms, 0), int64(ulid.MaxTime())))); err != nil {
-		return ""
-	}
-	return id.String()
-}
-
-// auditRetention is how long rows are kept.
-const auditRetention = 90 * 24 * time.Hour
-
-// forgetAudit removes rows that are too old, of all namespaces.
-func (p *Plane) forgetAudit(ctx context.Context) error {
-	all := keys.ControlAudits("")
-	until := firstULID(time.Now().Add(-auditRetention))
-	for {
-		all.Limit = 1
-		first, err := p.store.Scan(ctx, all)
-		if err != nil || len(first) == 0 {
-			return err
-		}
-		ns, _, err := keys.ControlNames(first[0].Key)
-		if err != nil {
-			return err
-		}
-		old := keys.ControlAudits(ns)
-		all.Start = old.End
-		old.End = keys.ControlAudit(ns, until)
-		if err := p.store.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.DeleteRange(old)}}); err != nil {
-			return err
-		}
 	}
 }

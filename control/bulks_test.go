@@ -233,7 +233,7 @@ func TestBulksAreStartedOnce(t *testing.T) {
 		if fmt.Sprint(r.body["stopped"]) != "map[by:shop reason:enough]" || r.body["endedAt"] == nil {
 			t.Errorf("got %s", r.raw)
 		}
-		s.plane.auditor.flush(t.Context())
+		s.plane.env.Auditor.Flush(t.Context())
 		rows := s.call(acme, "GET", "/v1/audit?action=bulks.start&result=success", nil).is(t, 200, "")
 		if got := rows.data(); len(got) != 4 || got[len(got)-1]["resource"] != "/v1/bulks/b" {
 			t.Errorf("audit: %s", rows.raw)
@@ -303,7 +303,7 @@ func TestInvalidBulks(t *testing.T) {
 			t.Errorf("%q: %s", id, r.raw)
 		}
 	}
-	if n := records(t, s.store, "bulk:"); n != 0 {
+	if n := recordsOf(t, s.store, "bulk:"); n != 0 {
 		t.Errorf("%d bulks were stored", n)
 	}
 	s.call(acme, "POST", bulkPath(strings.Repeat("x", 128)), good).is(t, 200, "")

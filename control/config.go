@@ -11,6 +11,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-go/weft/control/internal/keyring"
+	"github.com/weft-go/weft/control/internal/operation"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/world"
 )
@@ -115,7 +117,7 @@ func (c Config) check() error {
 	if c.Engine == nil {
 		wrong("Engine", "is nil")
 	}
-	for _, issue := range c.Home.check() {
+	for _, issue := range operation.Namespace(c.Home).Check() {
 		wrong("Home", "%s %s", issue.Path[1:], issue.Problem)
 	}
 	if c.RateLimit < 0 {
@@ -167,16 +169,16 @@ func (c Config) check() error {
 
 // check returns a problem of k, or "".
 func (k Key) check() string {
-	if !keyIDPattern.MatchString(k.ID) {
+	if !keyring.IsID(k.ID) {
 		return fmt.Sprintf("needs an ID of 1 to 100 of A-Z a-z 0-9 _ . -: %q", k.ID)
 	}
-	for _, issues := range [][]issue{Namespace{k.Project, k.Environment}.check(), checkScopes(k.Scopes)} {
+	for _, issues := range [][]operation.Issue{operation.Namespace{Project: k.Project, Environment: k.Environment}.Check(), keyring.CheckScopes(k.Scopes)} {
 		for _, i := range issues {
 			return fmt.Sprintf("(%q): %s %s", k.ID, i.Path[1:], i.Problem)
 		}
 	}
-	if len(k.Secret) < leastSecret || !visible(k.Secret, maxToken) {
-		return fmt.Sprintf("(%q): its Secret must be %d to %d bytes of visible ASCII", k.ID, leastSecret, maxToken)
+	if len(k.Secret) < leastSecret || !visible(k.Secret, keyring.MaxToken) {
+		return fmt.Sprintf("(%q): its Secret must be %d to %d bytes of visible ASCII", k.ID, leastSecret, keyring.MaxToken)
 	}
 	return ""
 }

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/weft-go/weft/control/internal/audit"
+	"github.com/weft-go/weft/control/internal/deployments"
+	"github.com/weft-go/weft/control/internal/records"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/internal/deployment"
@@ -125,7 +128,7 @@ func TestACreateSurvivesEveryFault(t *testing.T) {
 		if len(answers) != 1 {
 			t.Errorf("the answers are %v", answers)
 		}
-		if n := records(t, inner, "ix:"); n != 1 {
+		if n := recordsOf(t, inner, "ix:"); n != 1 {
 			t.Errorf("%d runs", n)
 		}
 		for a := range answers {
@@ -141,17 +144,17 @@ func oneAuditRow(t *testing.T, p *process, action, created string) {
 	if err := json.Unmarshal([]byte(created), &a); err != nil {
 		t.Fatal(err)
 	}
-	p.plane.auditor.flush(context.Background())
+	p.plane.env.Auditor.Flush(context.Background())
 	n := 0
-	for e, err := range storage.All(t.Context(), p.plane.store, storage.Prefix([]byte("ctl:audit:"))) {
+	for e, err := range storage.All(t.Context(), p.plane.env.Store, storage.Prefix([]byte("ctl:audit:"))) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var row auditRow
-		if _, err := record.Open(e.Key, e.Value, recordVersion, &row); err != nil {
+		var row audit.Row
+		if _, err := record.Open(e.Key, e.Value, records.Version, &row); err != nil {
 			t.Fatal(err)
 		}
-		if row.Action == action && row.Result == resultSuccess && !row.Deduped && row.RunID == a.RunID {
+		if row.Action == action && row.Result == audit.Success && !row.Deduped && row.RunID == a.RunID {
 			n++
 		}
 	}
@@ -193,7 +196,7 @@ func TestAnActivationSurvivesEveryFault(t *testing.T) {
 		if len(answers) != 1 {
 			t.Errorf("the answers are %v", answers)
 		}
-		pointer, err := readPointer(t.Context(), inner)
+		pointer, err := deployments.ReadActive(t.Context(), inner)
 		if err != nil || pointer.Deployment != "v2" || pointer.Before != "v1" {
 			t.Errorf("the pointer is %+v, %v", pointer, err)
 		}

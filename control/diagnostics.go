@@ -12,28 +12,28 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/control/internal/operation"
+	"github.com/weft-go/weft/control/internal/records"
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
 )
 
-func diagnosticOperations() []*operation {
-	ops := []string{scopeOpsRead}
-	return []*operation{
-		{name: "health.get", method: http.MethodGet, path: "/v1/health", unsecured: true, unaudited: true, do: act(getHealth)},
-		{name: "health.ready", method: http.MethodGet, path: "/v1/ready", unsecured: true, unaudited: true, do: act(getReady)},
-		{name: "openapi.get", method: http.MethodGet, path: "/v1/openapi.json", unaudited: true, do: act(getDocument)},
-		{name: "engines.list", method: http.MethodGet, path: "/v1/engines", scopes: ops, home: true, do: act(listEngines)},
-		{name: "diagnostics.ownership", method: http.MethodGet, path: "/v1/diagnostics/ownership", scopes: ops, home: true, do: act(getOwnership)},
+func (p *Plane) diagnosticOperations() []*operation.Operation {
+	ops := []string{operation.ScopeOpsRead}
+	return []*operation.Operation{
+		{Name: "health.get", Method: http.MethodGet, Path: "/v1/health", Unsecured: true, Unaudited: true, Do: operation.Act(getHealth)},
+		{Name: "health.ready", Method: http.MethodGet, Path: "/v1/ready", Unsecured: true, Unaudited: true, Do: operation.Act(p.getReady)},
+		{Name: "openapi.get", Method: http.MethodGet, Path: "/v1/openapi.json", Unaudited: true, Do: operation.Act(getDocument)},
+		{Name: "engines.list", Method: http.MethodGet, Path: "/v1/engines", Scopes: ops, Home: true, Do: operation.Act(listEngines)},
+		{Name: "diagnostics.ownership", Method: http.MethodGet, Path: "/v1/diagnostics/ownership", Scopes: ops, Home: true, Do: operation.Act(p.getOwnership)},
 	}
 }
 
-type noParams struct{}
-
 const healthTime = "2006-01-02T15:04:05.000Z"
 
-func getHealth(context.Context, *call, *noParams) (answer, error) {
-	return answer{body: wire.Health{Healthy: true, Timestamp: time.Now().UTC().Format(healthTime)}}, nil
+func getHealth(context.Context, *operation.Call, *operation.NoParams) (operation.Answer, error) {
+	return operation.Answer{Body: wire.Health{Healthy: true, Timestamp: time.Now().UTC().Format(healthTime)}}, nil
 }
 
 // A readiness is what the store has said lately.
@@ -67,10 +67,10 @@ func (p *Plane) ready(ctx context.Context) readiness {
 		if r := p.probe.last.Load(); r == nil || time.Since(r.at) >= readyFor {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyPatience)
 			r := readiness{}
-			_, _, err := readRecord(ctx, p.store, keys.ControlHits(), &hitsRecord{})
+			_, _, err := records.Read(ctx, p.env.Store, keys.ControlHits(), &hitsRecord{})
 			r.store = err == nil
 			if r.store {
-				engines, _ := p.engine.Engines(ctx) // with those that are not damaged
+				engines, _ := p.env.Engine.Engines(ctx) // with those that are not damaged
 				r.engine = slices.ContainsFunc(engines, func(e engine.EngineInfo) bool { return e.Alive })
 			}
 			cancel()
@@ -83,50 +83,50 @@ func (p *Plane) ready(ctx context.Context) readiness {
 
 // getReady says whether requests can be served. A plane whose engine executes nothing serves
 // them too: workers on its store do.
-func getReady(ctx context.Context, c *call, _ *noParams) (answer, error) {
-	r := c.Plane.ready(ctx)
-	body := wire.Ready{Ready: r.store && !c.isClosing(), Store: r.store, Engine: r.engine}
+func (p *Plane) getReady(ctx context.Context, c *operation.Call, _ *operation.NoParams) (operation.Answer, error) {
+	r := p.ready(ctx)
+	body := wire.Ready{Ready: r.store && !c.IsClosing(), Store: r.store, Engine: r.engine}
 	if !body.Ready {
-		return answer{status: http.StatusServiceUnavailable, body: body, header: http.Header{"Retry-After": {"1"}}}, nil
+		return operation.Answer{Status: http.StatusServiceUnavailable, Body: body, Header: http.Header{"Retry-After": {"1"}}}, nil
 	}
-	return answer{body: body}, nil
+	return operation.Answer{Body: body}, nil
 }
 
 //go:embed openapi.json
 var document []byte
 
-func getDocument(context.Context, *call, *noParams) (answer, error) {
-	return answer{body: json.RawMessage(document)}, nil
+func getDocument(context.Context, *operation.Call, *operation.NoParams) (operation.Answer, error) {
+	return operation.Answer{Body: json.RawMessage(document)}, nil
 }
 
-type listEnginesParams struct{ paging }
+type listEnginesParams struct{ operation.Paging }
 
-func listEngines(ctx context.Context, c *call, p *listEnginesParams) (answer, error) {
-	engines, err := c.engine.Engines(ctx)
+func listEngines(ctx context.Context, c *operation.Call, p *listEnginesParams) (operation.Answer, error) {
+	engines, err := c.Engine.Engines(ctx)
 	if len(engines) == 0 && err != nil {
-		return answer{}, err
+		return operation.Answer{}, err
 	}
 	slices.SortFunc(engines, func(a, b engine.EngineInfo) int { return strings.Compare(a.Incarnation, b.Incarnation) })
-	if !p.ascending() {
+	if !p.Ascending() {
 		slices.Reverse(engines)
 	}
 	behind, err := base64.RawURLEncoding.DecodeString(p.Cursor)
 	if err != nil {
-		return answer{}, badCursor()
+		return operation.Answer{}, operation.BadCursor()
 	}
 	page := weft.Page[wire.Engine]{Next: p.Cursor}
 	for _, e := range engines {
-		if order := strings.Compare(e.Incarnation, string(behind)); len(behind) > 0 && (p.ascending() && order <= 0 || !p.ascending() && order >= 0) {
+		if order := strings.Compare(e.Incarnation, string(behind)); len(behind) > 0 && (p.Ascending() && order <= 0 || !p.Ascending() && order >= 0) {
 			continue
 		}
-		if len(page.Data) == p.limit() {
+		if len(page.Data) == p.Most() {
 			page.HasMore = true
 			break
 		}
 		page.Data = append(page.Data, engineOf(e))
 		page.Next = base64.RawURLEncoding.EncodeToString([]byte(e.Incarnation))
 	}
-	return answer{body: page}, nil
+	return operation.Answer{Body: page}, nil
 }
 
 func engineOf(e engine.EngineInfo) wire.Engine {
@@ -137,11 +137,11 @@ func engineOf(e engine.EngineInfo) wire.Engine {
 	}
 }
 
-func getOwnership(ctx context.Context, c *call, _ *noParams) (answer, error) {
-	g := c.config.Guard
-	total, lately, last, err := c.hits.read(ctx, time.Now())
+func (p *Plane) getOwnership(ctx context.Context, c *operation.Call, _ *operation.NoParams) (operation.Answer, error) {
+	g := p.config.Guard
+	total, lately, last, err := p.hits.read(ctx, time.Now())
 	if err != nil {
-		return answer{}, err
+		return operation.Answer{}, err
 	}
 	body := wire.Ownership{
 		RemoteModeEnabled: g.remote(), StrictMode: g.strict(), ExpectedTargetWorld: g.expected(),
@@ -153,7 +153,7 @@ func getOwnership(ctx context.Context, c *call, _ *noParams) (answer, error) {
 	if !last.IsZero() {
 		body.LastUnexpectedHitAt = &last
 	}
-	return answer{body: body}, nil
+	return operation.Answer{Body: body}, nil
 }
 
 // ownershipStatus is pass without recent hits, and with them warn, or fail if the guard is strict.

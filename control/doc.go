@@ -46,36 +46,49 @@ package control
 
 // The rest is for those who change this package.
 //
+// # The packages
+//
+// Below internal, with arrows that point down (deps_test.go):
+//
+//   - runs: the operations on runs, their signals, updates, values, streams and hooks, and bulks of them.
+//   - deployments: the operations on deployments, and where a run starts.
+//   - keyring: whose request one is, how many more may follow, and the operations on keys.
+//   - operation: what operations are made of: calls, parameters, answers, problems, pages, waiting, and the commit of a change.
+//   - audit: the rows that say who called what, and what writes them.
+//   - records: how records of the plane are read and replaced.
+//
+// This package has the configuration, the way of a request, and the operations that need the plane itself: diagnostics,
+// webhooks, those of a world, and the list of the audit.
+//
 // # How a request is served
 //
 //  1. ServeHTTP (serve) finds the operation by path and method (route). The table of operations is made
-//     of functions like runOperations, beside what they do. A row is a route, a method of JSON-RPC and an action
+//     of functions like runs.Operations, beside what they do. A row is a route, a method of JSON-RPC and an action
 //     of the audit at once.
-//  2. The checks follow in this order: https (forwarded), token (auth), scope and namespace (auth, permits), rate
-//     (rate), media type, size, header (serve), strict JSON (strict), shape (params). A body is not read before the
+//  2. The checks follow in this order: https (forwarded), token (keyring), scope and namespace (operation, Permits), rate
+//     (keyring), media type, size, header (serve), strict JSON and shape (operation). A body is not read before the
 //     rate has been counted, but for JSON-RPC, whose requests count. What is refused stores nothing but its audit row.
-//  3. The parameters of path, query and body become one JSON object (params, gather), as JSON-RPC sends
-//     them. From there on (serve, perform) all transports are alike: the object is decoded into the
+//  3. The parameters of path, query and body become one JSON object (operation, Gather), as JSON-RPC sends
+//     them. From there on (operation, Perform) all transports are alike: the object is decoded into the
 //     parameters of the operation, which then runs with a call.
-//  4. An operation that changes something does so in call.mutate (commit): it stages its change, the ledger
+//  4. An operation that changes something does so in Call.Mutate (operation): it stages its change, the ledger
 //     its answer, and the batch has the audit row too.
-//  5. An error becomes a problem (explain), and the answer is written (serve, finish). The audit is told
-//     (audit), and Config.Observe: before the answer, but of a webhook after its handler.
+//  5. An error becomes a problem (operation, Explain), and the answer is written (serve, finish). The audit is told
+//     (operation, Call.Audit), and Config.Observe: before the answer, but of a webhook after its handler.
 //
 // A body of JSON-RPC is taken apart by rpc. Each of its requests is authorised, counted and audited by itself.
 //
 // # Records
 //
 // All records are on the engine's store, in the envelopes of internal/record, and their keys begin with ctl:
-// (internal/keys, control). keyring has the records of API keys, and decides on their changes in pure
-// functions; rate has permits, audit the rows, and hits the counts of unexpected messages. Golden bytes are in
-// testdata/v1.
+// (internal/keys, control). keyring has the records of keys and of how many requests they have made, audit the rows, and hits
+// the counts of unexpected messages. Golden bytes are in testdata/v1 of each package.
 //
 // # Goroutines
 //
-//   - One writes audit rows, while there are any (audit, write), and one unexpected hits (hits, write). Close
+//   - One writes audit rows, while there are any (audit, Auditor), and one unexpected hits (hits, write). Close
 //     waits for both.
-//   - One for each call that waits watches its key and the closing of the plane (wait, hold).
+//   - One looks at the keys of the calls that wait, while there are any (operation, Holds). Close waits for it.
 //   - Those of the ledger, which Close ends.
 //
 // # Locks

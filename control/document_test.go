@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weft-go/weft/control/internal/operation"
 )
 
 // A documented is what the document says of an operation, and what the table says.
@@ -54,10 +56,10 @@ func TestOperationsAreTheDocument(t *testing.T) {
 	}
 	got := map[string]documented{}
 	for _, o := range operations() {
-		got[o.name] = documented{
-			method: o.method, path: o.path, scopes: strings.Join(slices.Sorted(slices.Values(o.scopes)), " "), lane: o.lane(),
-			key:  map[keyRule]string{keyUnused: "unused", keyOptional: "optional", keyRequired: "required"}[o.key],
-			home: o.home, rpc: !o.restOnly, public: o.scopes == nil,
+		got[o.Name] = documented{
+			method: o.Method, path: o.Path, scopes: strings.Join(slices.Sorted(slices.Values(o.Scopes)), " "), lane: o.Lane(),
+			key:  map[operation.KeyRule]string{operation.KeyUnused: "unused", operation.KeyOptional: "optional", operation.KeyRequired: "required"}[o.Key],
+			home: o.Home, rpc: !o.RestOnly, public: o.Scopes == nil,
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -99,11 +101,11 @@ func TestParametersAreTheDocument(t *testing.T) {
 		return o
 	}
 	for _, o := range operations() {
-		if o.name == "rpc" || o.unread { // their bodies are others'
+		if o.Name == "rpc" || o.Unread { // their bodies are others'
 			continue
 		}
-		path := member(root, "paths", o.path)
-		operation := member(path, strings.ToLower(o.method))
+		path := member(root, "paths", o.Path)
+		operation := member(path, strings.ToLower(o.Method))
 		want := map[string]bool{} // "path runId" and whether it is required
 		for _, list := range []any{member(path, "parameters"), member(operation, "parameters")} {
 			parameters, _ := list.([]any)
@@ -121,20 +123,23 @@ func TestParametersAreTheDocument(t *testing.T) {
 			}
 		}
 		got := map[string]bool{}
-		for _, f := range o.do.fields {
-			got[f.in+" "+f.name] = f.required
+		for _, f := range o.Do.Fields {
+			got[f.In+" "+f.Name] = f.Required
 		}
 		for _, name := range slices.Sorted(maps.Keys(want)) {
 			if required, ok := got[name]; !ok {
-				t.Errorf("%s does not take %s, which is in the document", o.name, name)
-			} else if required != want[name] && o.name != "deployments.create" { // its multipart form has another check
-				t.Errorf("%s: %s is required: %t, in the document: %t", o.name, name, required, want[name])
+				t.Errorf("%s does not take %s, which is in the document", o.Name, name)
+			} else if required != want[name] && o.Name != "deployments.create" { // its multipart form has another check
+				t.Errorf("%s: %s is required: %t, in the document: %t", o.Name, name, required, want[name])
 			}
 		}
 		for name := range got {
 			if _, ok := want[name]; !ok {
-				t.Errorf("%s takes %s, which is not in the document", o.name, name)
+				t.Errorf("%s takes %s, which is not in the document", o.Name, name)
 			}
 		}
 	}
 }
+
+// operations is the table of all operations.
+func operations() []*operation.Operation { return new(Plane).operations() }

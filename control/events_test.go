@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/control/internal/operation"
+	"github.com/weft-go/weft/control/internal/runs"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/internal/journal"
@@ -211,11 +213,16 @@ func TestPagesOfAnotherLife(t *testing.T) {
 		{"another history", "desc", alike, 0},
 		{"an earlier release", "asc", "", len(all) - 1},
 	} {
-		cursor, err := sealCursor(fmt.Sprintf("events:%s:%v", "@acme/prod/w", c.order == "asc"), &eventCursor{place.Checkpoint, place.Event, c.id})
+		type cursor struct {
+			Checkpoint uint64 `cbor:"1,keyasint"`
+			Position   int    `cbor:"2,keyasint"`
+			ID         string `cbor:"3,keyasint,omitempty"`
+		}
+		sealed, err := operation.SealCursor(fmt.Sprintf("events:%s:%v", "@acme/prod/w", c.order == "asc"), &cursor{place.Checkpoint, place.Event, c.id})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := s.call(acme, "GET", at("w", "events")+"?sortOrder="+c.order+"&cursor="+cursor, nil).is(t, 200, "").data()
+		got := s.call(acme, "GET", at("w", "events")+"?sortOrder="+c.order+"&cursor="+sealed, nil).is(t, 200, "").data()
 		if len(got) != c.want {
 			t.Errorf("behind a cursor of %s, %s: %d of %d events, want %d", c.of, c.order, len(got), len(all), c.want)
 		}
@@ -235,7 +242,7 @@ func TestStreamsEnd(t *testing.T) {
 			t.Error("the plane closes, and the client was told that the run has ended")
 		}
 	}
-	if n := s.plane.streams.total; n != 0 {
+	if n := s.plane.runs.Streams.Count(); n != 0 {
 		t.Errorf("%d streams are counted", n)
 	}
 }
@@ -245,7 +252,7 @@ func TestStreamsOfAKey(t *testing.T) {
 	s := open(t, nil)
 	s.start(home, "wait", "w", nil)
 	s.start(acme, "wait", "w", nil)
-	for range mostKeyStreams {
+	for range runs.MostKeyStreams {
 		_, events := s.follow(home, "w", "")
 		next(t, events)
 	}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"github.com/weft-go/weft/control/internal/operation"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -63,8 +64,8 @@ func addressOf(s string) netip.Addr {
 }
 
 // secure returns a problem if a request did not come by https as it must.
-func (p *Plane) secure(r *http.Request, op *operation, from peer) *problem {
-	bad := newProblem(http.StatusBadRequest, "https_required", "HTTPS is required")
+func (p *Plane) secure(r *http.Request, op *operation.Operation, from peer) *operation.Problem {
+	bad := operation.NewProblem(http.StatusBadRequest, "https_required", "HTTPS is required")
 	switch p.config.HTTPS {
 	case HTTPSIfForwarded:
 		lines := r.Header["X-Forwarded-Proto"]
@@ -76,7 +77,7 @@ func (p *Plane) secure(r *http.Request, op *operation, from peer) *problem {
 			return bad
 		}
 	case HTTPSStrict:
-		if !from.https && !op.unsecured {
+		if !from.https && !op.Unsecured {
 			return bad
 		}
 	}

@@ -10,6 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-go/weft/control/internal/audit"
+	"github.com/weft-go/weft/control/internal/operation"
+	"github.com/weft-go/weft/control/internal/records"
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
@@ -46,12 +49,12 @@ func (p *Plane) Watch(next http.Handler) http.Handler {
 		}
 		x := p.newExchange(w, r)
 		if !p.enter() {
-			x.refuse(closing())
+			x.refuse(operation.Closing())
 			return
 		}
 		defer p.leave()
 		p.hits.add(time.Now())
-		bad := newProblem(http.StatusConflict, "remote_execution_enabled", "Workflows are executed remotely: this process takes no messages of the queue")
+		bad := operation.NewProblem(http.StatusConflict, "remote_execution_enabled", "Workflows are executed remotely: this process takes no messages of the queue")
 		bad.Recovery = "Send the message to the world that WORKFLOW_TARGET_WORLD names."
 		x.refuse(bad)
 	})
@@ -72,7 +75,7 @@ func unexpected(r *http.Request) bool {
 // recently is for how long a hit counts as recent.
 const recently = 15 * time.Minute
 
-// A hitCounter counts unexpected hits, and writes them up to auditDelay later: many at once.
+// A hitCounter counts unexpected hits, and writes them up to audit.Delay later: many at once.
 type hitCounter struct {
 	store storage.Storage
 	log   *slog.Logger
@@ -103,7 +106,7 @@ func (h *hitCounter) add(at time.Time) {
 // write writes hits until there are none.
 func (h *hitCounter) write() {
 	for {
-		time.Sleep(auditDelay)
+		time.Sleep(audit.Delay)
 		h.mu.Lock()
 		hits := h.pending
 		h.pending = nil
@@ -113,7 +116,7 @@ func (h *hitCounter) write() {
 			return
 		}
 		h.mu.Unlock()
-		ctx, cancel := context.WithTimeout(context.Background(), auditPatience)
+		ctx, cancel := context.WithTimeout(context.Background(), audit.Patience)
 		if err := h.count(ctx, hits); err != nil {
 			h.log.Error("unexpected hits are not counted: the store did not take them", "seconds", len(hits), "error", err)
 		}
@@ -128,7 +131,7 @@ func (h *hitCounter) count(ctx context.Context, hits map[int64]int64) error {
 		ops, conditions, err := h.adding(ctx, hits)
 		if err == nil {
 			err = settle.Commit(ctx, h.store, storage.Batch{If: conditions, Ops: ops}, nil, func(ctx context.Context) (bool, error) {
-				return holdsAll(ctx, h.store, ops)
+				return records.HoldsAll(ctx, h.store, ops)
 			})
 		}
 		if err == nil || errors.Is(err, storage.ErrClosed) || record.Damaged(err) {
@@ -142,11 +145,11 @@ func (h *hitCounter) count(ctx context.Context, hits map[int64]int64) error {
 
 // adding returns the change that adds hits.
 func (h *hitCounter) adding(ctx context.Context, hits map[int64]int64) ([]storage.Op, []storage.Condition, error) {
-	c := &keyChange{}
+	c := &records.Change{}
 	minutes := map[int64]*hitRecord{}
 	total := &hitsRecord{}
 	var err error
-	if total.raw, total.unknown, err = readRecord(ctx, h.store, keys.ControlHits(), total); err != nil {
+	if total.raw, total.unknown, err = records.Read(ctx, h.store, keys.ControlHits(), total); err != nil {
 		return nil, nil, err
 	}
 	for second, n := range hits {
@@ -155,7 +158,7 @@ func (h *hitCounter) adding(ctx context.Context, hits map[int64]int64) ([]storag
 		m := minutes[second/60]
 		if m == nil {
 			m = &hitRecord{}
-			if m.raw, m.unknown, err = readRecord(ctx, h.store, keys.ControlHit(time.Unix(second, 0)), m); err != nil {
+			if m.raw, m.unknown, err = records.Read(ctx, h.store, keys.ControlHit(time.Unix(second, 0)), m); err != nil {
 				return nil, nil, err
 			}
 			if len(m.Seconds) != 60 {
@@ -165,17 +168,17 @@ func (h *hitCounter) adding(ctx context.Context, hits map[int64]int64) ([]storag
 		}
 		m.Seconds[second%60] += n
 	}
-	c.put(keys.ControlHits(), total.raw, total, total.unknown)
+	c.Put(keys.ControlHits(), total.raw, total, total.unknown)
 	for minute, m := range minutes {
-		c.put(keys.ControlHit(time.Unix(minute*60, 0)), m.raw, m, m.unknown)
+		c.Put(keys.ControlHit(time.Unix(minute*60, 0)), m.raw, m, m.unknown)
 	}
-	return c.Ops, c.If, c.err
+	return c.Ops, c.If, c.Err
 }
 
 // read returns how many hits there ever were, how many lately, and when the last one was.
 func (h *hitCounter) read(ctx context.Context, now time.Time) (total, lately int64, last time.Time, err error) {
 	all := &hitsRecord{}
-	if _, _, err = readRecord(ctx, h.store, keys.ControlHits(), all); err != nil {
+	if _, _, err = records.Read(ctx, h.store, keys.ControlHits(), all); err != nil {
 		return 0, 0, time.Time{}, err
 	}
 	since := now.Add(-recently)
@@ -184,7 +187,7 @@ func (h *hitCounter) read(ctx context.Context, now time.Time) (total, lately int
 			return 0, 0, time.Time{}, err
 		}
 		m := &hitRecord{}
-		if _, err := record.Open(e.Key, e.Value, recordVersion, m); err != nil {
+		if _, err := record.Open(e.Key, e.Value, records.Version, m); err != nil {
 			return 0, 0, time.Time{}, err
 		}
 		began, err := keys.ControlHitMinute(e.Key)
@@ -197,7 +200,7 @@ func (h *hitCounter) read(ctx context.Context, now time.Time) (total, lately int
 			}
 		}
 	}
-	return all.Total, lately, micro(all.Last), nil
+	return all.Total, lately, records.Time(all.Last), nil
 }
 
 // forget removes the minutes that are not recent any more.

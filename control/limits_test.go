@@ -140,13 +140,13 @@ func TestPlacesOfWebhooks(t *testing.T) {
 			go func() { done <- post(provider) }()
 		}
 		held += n
-		s.await(fmt.Sprint(held, " webhooks"), func() bool { return s.plane.webhooks.count() == held })
+		s.await(fmt.Sprint(held, " webhooks"), func() bool { return s.plane.webhooks.Count() == held })
 	}
 	refused := func(provider string) {
 		t.Helper()
 		answer := make(chan int, 1)
 		go func() { answer <- post(provider) }()
-		s.await("an answer to "+provider, func() bool { return len(answer) == 1 || s.plane.webhooks.count() > held })
+		s.await("an answer to "+provider, func() bool { return len(answer) == 1 || s.plane.webhooks.Count() > held })
 		if len(answer) == 0 {
 			t.Errorf("%s has a handler beside %d others", provider, held)
 			held++
@@ -167,19 +167,12 @@ func TestPlacesOfWebhooks(t *testing.T) {
 			t.Errorf("a webhook that had a place is answered %d", code)
 		}
 	}
-	if n := s.plane.webhooks.count(); n != 0 {
+	if n := s.plane.webhooks.Count(); n != 0 {
 		t.Errorf("%d places are not free", n)
 	}
 	if code := post("post"); code != 200 {
 		t.Errorf("afterwards: %d", code)
 	}
-}
-
-// count is how many there are.
-func (w *waiters) count() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.total
 }
 
 // A webhook whose body comes slowly keeps no handler from others. 64 bodies come from one network at once.
@@ -203,7 +196,7 @@ func TestSlowWebhooksHoldNoPlace(t *testing.T) {
 		ends = append(ends, end)
 		go func() { done <- post(here, body) }()
 	}
-	s.await("64 bodies", func() bool { return s.plane.bodies.count() == 64 })
+	s.await("64 bodies", func() bool { return s.plane.bodies.Count() == 64 })
 	if code := post(here, strings.NewReader("x")); code != 503 {
 		t.Errorf("another body of the network is answered %d, want 503", code)
 	}
@@ -218,7 +211,7 @@ func TestSlowWebhooksHoldNoPlace(t *testing.T) {
 			t.Errorf("a body that came slowly is answered %d", code)
 		}
 	}
-	if n := s.plane.bodies.count() + s.plane.webhooks.count(); n != 0 {
+	if n := s.plane.bodies.Count() + s.plane.webhooks.Count(); n != 0 {
 		t.Errorf("%d are left", n)
 	}
 }
@@ -254,7 +247,7 @@ func TestWebhooksAreAuditedTogether(t *testing.T) {
 		if n := commits.Load() - before; n != 1 {
 			t.Errorf("20 webhooks at once cost %d commits, want 1", n)
 		}
-		if n := records(t, store, "ctl:audit:"); n != 20 {
+		if n := recordsOf(t, store, "ctl:audit:"); n != 20 {
 			t.Errorf("got %d audit rows, want 20", n)
 		}
 	})

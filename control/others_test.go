@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/control/internal/operation"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/signal"
@@ -134,31 +135,31 @@ func alike(text, name string) string {
 	return differs.ReplaceAllString(strings.ReplaceAll(text, name, "NAME"), "*")
 }
 
-// request returns the path and the body of an operation's REST request with these parameters.
-func (o *operation) request(t *testing.T, params string) (path string, body []byte) {
+// requestOf returns the path and the body of an operation's REST request with these parameters.
+func requestOf(t *testing.T, o *operation.Operation, params string) (path string, body []byte) {
 	t.Helper()
 	all := map[string]json.RawMessage{}
 	if err := json.Unmarshal([]byte(params), &all); err != nil {
-		t.Fatal(o.name, err)
+		t.Fatal(o.Name, err)
 	}
-	path = o.path
+	path = o.Path
 	query, members := url.Values{}, map[string]json.RawMessage{}
-	if o.name == "world.call" {
+	if o.Name == "world.call" {
 		return strings.NewReplacer("{area}", "runs", "{action}", "get").Replace(path), []byte("{}")
 	}
 	for name, raw := range all {
-		f := o.field(name)
+		f := o.Field(name)
 		if f == nil {
-			t.Fatalf("%s has no parameter %s", o.name, name)
+			t.Fatalf("%s has no parameter %s", o.Name, name)
 		}
 		var text any
 		if err := json.Unmarshal(raw, &text); err != nil {
-			t.Fatal(o.name, err)
+			t.Fatal(o.Name, err)
 		}
 		switch list, many := text.([]any); {
-		case f.in == "path":
+		case f.In == "path":
 			path = strings.ReplaceAll(path, "{"+name+"}", url.PathEscape(fmt.Sprint(text)))
-		case f.in == "body":
+		case f.In == "body":
 			members[name] = raw
 		case many:
 			for _, v := range list {
@@ -171,27 +172,27 @@ func (o *operation) request(t *testing.T, params string) (path string, body []by
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
-	if o.takesBody() {
+	if o.TakesBody() {
 		var err error
 		if body, err = json.Marshal(members); err != nil {
-			t.Fatal(o.name, err)
+			t.Fatal(o.Name, err)
 		}
 	}
 	return path, body
 }
 
 // send makes the request of an operation by REST or JSON-RPC, without a network. The idempotency key is a name.
-func (s *site) send(t *testing.T, key string, o *operation, params, name string, rpc bool) *httptest.ResponseRecorder {
+func (s *site) send(t *testing.T, key string, o *operation.Operation, params, name string, rpc bool) *httptest.ResponseRecorder {
 	t.Helper()
-	method, path := o.method, "/v1/rpc"
+	method, path := o.Method, "/v1/rpc"
 	var body []byte
 	if rpc {
-		if o.key != keyUnused {
+		if o.Key != operation.KeyUnused {
 			params = strings.TrimSuffix(params, "}") + fmt.Sprintf(`,"idempotencyKey":%q}`, name)
 		}
-		method, body = "POST", fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, o.name, params)
+		method, body = "POST", fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, o.Name, params)
 	} else {
-		path, body = o.request(t, params)
+		path, body = requestOf(t, o, params)
 	}
 	r := httptest.NewRequest(method, path, bytes.NewReader(body))
 	r.Header.Set("Authorization", "Bearer "+key)
@@ -199,7 +200,7 @@ func (s *site) send(t *testing.T, key string, o *operation, params, name string,
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	if o.key != keyUnused && !rpc {
+	if o.Key != operation.KeyUnused && !rpc {
 		r.Header.Set("Idempotency-Key", name)
 	}
 	w := httptest.NewRecorder()
@@ -236,11 +237,11 @@ func TestOtherNamespacesAreAbsent(t *testing.T) {
 		}
 		for _, making := range []bool{false, true} { // what is made would be in the lists
 			for _, o := range operations() {
-				if o.scopes == nil || o.name == "rpc" {
+				if o.Scopes == nil || o.Name == "rpc" {
 					continue // without a key, or only a frame for others
 				}
 				for _, a := range asksOf(t, o) {
-					if makes := o.method != "GET" && a.status < 300; makes == making {
+					if makes := o.Method != "GET" && a.status < 300; makes == making {
 						x.ask(o, a)
 					}
 				}
@@ -254,15 +255,15 @@ func TestOtherNamespacesAreAbsent(t *testing.T) {
 }
 
 // asksOf returns the asks of an operation. There is one for each parameter by which it names something.
-func asksOf(t *testing.T, o *operation) []ask {
+func asksOf(t *testing.T, o *operation.Operation) []ask {
 	t.Helper()
-	mine, ok := asks[o.name]
+	mine, ok := asks[o.Name]
 	if !ok {
-		t.Errorf("%s: add to asks how it is asked for what belongs to another namespace", o.name)
+		t.Errorf("%s: add to asks how it is asked for what belongs to another namespace", o.Name)
 	}
-	for _, f := range o.do.fields {
-		if slices.Contains(naming, f.name) && !slices.ContainsFunc(mine, func(a ask) bool { return strings.Contains(a.params, `"`+f.name+`":`) }) {
-			t.Errorf("%s: add to asks how its parameter %s names what belongs to another namespace", o.name, f.name)
+	for _, f := range o.Do.Fields {
+		if slices.Contains(naming, f.Name) && !slices.ContainsFunc(mine, func(a ask) bool { return strings.Contains(a.params, `"`+f.Name+`":`) }) {
+			t.Errorf("%s: add to asks how its parameter %s names what belongs to another namespace", o.Name, f.Name)
 		}
 	}
 	return mine
@@ -308,7 +309,7 @@ func (x *asker) note(c storagetest.Call) storagetest.Fault {
 }
 
 // answer returns what acme is answered that asks about a name, and which calls of the store that took.
-func (x *asker) answer(o *operation, a ask, name, form, cursor string, rpc bool) (text, calls string, status int) {
+func (x *asker) answer(o *operation.Operation, a ask, name, form, cursor string, rpc bool) (text, calls string, status int) {
 	x.t.Helper()
 	params := strings.NewReplacer("ID", fmt.Sprintf(form, name), "CURSOR", cursor).Replace(a.params)
 	x.mu.Lock()
@@ -320,7 +321,7 @@ func (x *asker) answer(o *operation, a ask, name, form, cursor string, rpc bool)
 	for _, line := range x.calls {
 		for _, key := range strings.Fields(line)[1:] {
 			if strings.Contains(key, name) && !strings.Contains(key, "acme%2Fprod") {
-				x.t.Errorf("%s %s asks the store for %s", o.name, params, key)
+				x.t.Errorf("%s %s asks the store for %s", o.Name, params, key)
 			}
 		}
 	}
@@ -330,7 +331,7 @@ func (x *asker) answer(o *operation, a ask, name, form, cursor string, rpc bool)
 }
 
 // ask compares what is answered about names of others with what is answered about those that nobody has.
-func (x *asker) ask(o *operation, a ask) {
+func (x *asker) ask(o *operation.Operation, a ask) {
 	x.t.Helper()
 	cursor := ""
 	if strings.Contains(a.params, "CURSOR") && a.status == http.StatusBadRequest {
@@ -341,7 +342,7 @@ func (x *asker) ask(o *operation, a ask) {
 		forms = []string{"%s", "@other/prod/%s", "@acme/test/%s", "@default/default/%s", "@acme/prod/%s", "../test/%s", `%s\r\nx: y`}
 	}
 	for _, rpc := range []bool{false, true} {
-		if rpc && (o.restOnly || !x.everyForm) {
+		if rpc && (o.RestOnly || !x.everyForm) {
 			continue
 		}
 		var plain string // about a name that nobody has
@@ -349,37 +350,37 @@ func (x *asker) ask(o *operation, a ask) {
 			want, wanted, status := x.answer(o, a, "nobody", form, cursor, rpc)
 			if form == "%s" {
 				if plain = want; !rpc && status != a.status {
-					x.t.Errorf("%s %s: got %s, want %d", o.name, a.params, want, a.status)
+					x.t.Errorf("%s %s: got %s, want %d", o.Name, a.params, want, a.status)
 				}
 			}
 			got, calls, _ := x.answer(o, a, "theirs", form, cursor, rpc)
 			if got != want || a.status == http.StatusNotFound && got != plain {
-				x.t.Errorf("%s %s of %s: got %s, want %s", o.name, a.params, form, got, want)
+				x.t.Errorf("%s %s of %s: got %s, want %s", o.Name, a.params, form, got, want)
 			}
 			if calls != wanted {
-				x.t.Errorf("%s %s of %s calls the store for\n%s\nand of what nobody has for\n%s", o.name, a.params, form, calls, wanted)
+				x.t.Errorf("%s %s of %s calls the store for\n%s\nand of what nobody has for\n%s", o.Name, a.params, form, calls, wanted)
 			}
 			if strings.Contains(got, "their") {
-				x.t.Errorf("%s %s tells of others: %s", o.name, a.params, got)
+				x.t.Errorf("%s %s tells of others: %s", o.Name, a.params, got)
 			}
 		}
 	}
 }
 
 // cursorOf returns a cursor of a list that another namespace gets.
-func (x *asker) cursorOf(o *operation) string {
+func (x *asker) cursorOf(o *operation.Operation) string {
 	x.t.Helper()
 	params := `{"limit":1}`
-	if f := o.field("runId"); f != nil && f.in == "path" {
+	if f := o.Field("runId"); f != nil && f.In == "path" {
 		params = `{"limit":1,"runId":"theirs"}`
 	}
-	if f := o.field("name"); f != nil && f.in == "path" {
+	if f := o.Field("name"); f != nil && f.In == "path" {
 		params = `{"limit":1,"runId":"theirs","name":"words"}`
 	}
 	var page struct{ Cursor, Tail string }
 	w := x.send(x.t, other, o, params, "", false)
 	if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil || cmp.Or(page.Cursor, page.Tail) == "" {
-		x.t.Fatalf("%s has no cursor: %s, %v", o.name, w.Body, err)
+		x.t.Fatalf("%s has no cursor: %s, %v", o.Name, w.Body, err)
 	}
 	return cmp.Or(page.Cursor, page.Tail)
 }

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/weft-go/weft/control/internal/audit"
+	"github.com/weft-go/weft/control/internal/deployments"
+	"github.com/weft-go/weft/control/internal/keyring"
+	"github.com/weft-go/weft/control/internal/operation"
+	"github.com/weft-go/weft/control/internal/runs"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/internal/backoff"
@@ -22,28 +25,17 @@ import (
 // A Plane serves an engine over HTTP. It is an http.Handler for paths below /v1/.
 type Plane struct {
 	config Config
-	engine *engine.Engine
-	store  storage.Storage // the engine's
-	ledger *idempotency.Ledger
-	log    *slog.Logger
+	env    *operation.Env
 
-	router    *router
-	strangers strangers
-	rates     *rates
-	auditor   *auditor
-	hits      *hitCounter
-	probe     prober
-	holds     holds
-	polls     waiters
-	streams   waiters
-	webhooks  waiters
-	bodies    waiters // of webhooks
-	names     names
-	world     http.Handler // of Config.World; nil: there is none
-
-	lastPointer atomic.Pointer[[]byte] // the record of the active deployment as it was last read
-
-	closing chan struct{} // closed by Close
+	router      *router
+	keys        *keyring.Keyring
+	runs        *runs.Runs
+	deployments *deployments.Deployments
+	hits        *hitCounter
+	probe       prober
+	webhooks    operation.Waiters
+	bodies      operation.Waiters // of webhooks
+	world       http.Handler      // of Config.World; nil: there is none
 
 	mu     lock.Mutex // guards the fields below
 	closed bool
@@ -69,40 +61,50 @@ func New(c Config) (*Plane, error) {
 			return nil, err
 		}
 	}
+	home := operation.Namespace(c.Home)
 	p := &Plane{
-		config: c, engine: c.Engine, store: s, log: c.Logger, closing: make(chan struct{}),
-		router:  newRouter(operations()),
-		auditor: newAuditor(s, c.Home, c.Logger),
-		hits:    &hitCounter{store: s, log: c.Logger},
-		probe:   prober{asking: make(chan struct{}, 1)},
+		config: c,
+		keys:   keyring.New(s, c.Logger, home, c.RateLimit),
+		hits:   &hitCounter{store: s, log: c.Logger},
+		probe:  prober{asking: make(chan struct{}, 1)},
 	}
+	p.env = &operation.Env{
+		Engine: c.Engine, Store: s, Log: c.Logger, Auditor: audit.New(s, home.Tenant(), c.Logger),
+		Home: home, Keep: c.IdempotencyTTL, Closing: make(chan struct{}),
+	}
+	p.env.Holds.Valid = p.keys.StillValid
+	p.deployments = &deployments.Deployments{Artifacts: c.Artifacts, MostArtifact: MaxArtifact, Required: c.RequireDeployment}
+	p.runs = &runs.Runs{Deployments: p.deployments, World: c.World}
+	p.router = newRouter(p.operations())
 	if c.World != nil {
 		p.world = c.World.Handler()
 	}
-	p.rates = &rates{plane: p, limit: c.RateLimit}
-	p.holds.valid = p.stillValid
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if _, err := c.Engine.In(stage.New(s)).Describe(ctx, "@"); errors.Is(err, engine.ErrNotApplicable) {
 		return nil, &ConfigError{"Engine", "has OwnershipSingleOwner: all writes must go through the engine, and a plane adds its own to them"}
 	}
 	for _, k := range c.Keys {
-		if err := p.seedKey(ctx, k); err != nil {
+		err := p.keys.Seed(ctx, keyring.Key(k))
+		if errors.Is(err, keyring.ErrTaken) {
+			err = &ConfigError{"Keys", fmt.Sprintf("has the key %q with the secret of another key", k.ID)}
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
-	ledger, err := idempotency.New(idempotency.Config{Storage: s, Logger: c.Logger, MaxResult: p.mostSealed()})
+	ledger, err := idempotency.New(idempotency.Config{Storage: s, Logger: c.Logger, MaxResult: p.env.MostSealed()})
 	if err != nil {
 		return nil, fmt.Errorf("control: the ledger of idempotency keys: %w", err)
 	}
-	p.ledger = ledger
+	p.env.Ledger = ledger
 	return p, nil
 }
 
 // operations is the table of all operations.
-func operations() []*operation {
-	return slices.Concat(diagnosticOperations(), rpcOperations(), keyOperations(), auditOperations(),
-		runOperations(), bulkOperations(), signalOperations(), updateOperations(), valueOperations(), hookOperations(), deploymentOperations(), webhookOperations(), worldOperations())
+func (p *Plane) operations() []*operation.Operation {
+	return slices.Concat(p.diagnosticOperations(), rpcOperations(), keyring.Operations(), auditOperations(),
+		p.runs.Operations(), p.deployments.Operations(), p.webhookOperations(), p.worldOperations())
 }
 
 // enter counts a call under way. It returns false if the plane is closed.
@@ -118,15 +120,6 @@ func (p *Plane) enter() bool {
 
 func (p *Plane) leave() { p.calls.Done() }
 
-func (p *Plane) isClosing() bool {
-	select {
-	case <-p.closing:
-		return true
-	default:
-		return false
-	}
-}
-
 // forgetEvery is how often Run forgets what is old.
 const forgetEvery = 10 * time.Minute
 
@@ -137,14 +130,14 @@ func (p *Plane) Run(ctx context.Context) error {
 	defer cancel()
 	go func() {
 		select {
-		case <-p.closing:
+		case <-p.env.Closing:
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
 	for {
 		if err := p.forget(ctx); err != nil && ctx.Err() == nil {
-			p.log.Warn("what is old is not forgotten: the store does not answer", "error", err)
+			p.env.Log.Warn("what is old is not forgotten: the store does not answer", "error", err)
 		}
 		if !backoff.Wait(ctx, forgetEvery) {
 			return nil
@@ -153,7 +146,7 @@ func (p *Plane) Run(ctx context.Context) error {
 }
 
 func (p *Plane) forget(ctx context.Context) error {
-	return errors.Join(p.forgetAudit(ctx), p.hits.forget(ctx, time.Now()), p.sweepArtifacts(ctx))
+	return errors.Join(audit.Forget(ctx, p.env.Store), p.hits.forget(ctx, time.Now()), p.deployments.Sweep(ctx, p.env.Store))
 }
 
 // Close ends long polls, streams, uploads and downloads of artifacts, waits for the calls under way, and writes what is left of the
@@ -166,12 +159,12 @@ func (p *Plane) Close() error {
 	p.closed = true
 	p.mu.Unlock()
 	if first {
-		close(p.closing)
+		close(p.env.Closing)
 	}
-	p.holds.close()
+	p.env.Holds.Close()
 	p.calls.Wait()
-	p.holds.wait()
+	p.env.Holds.Wait()
 	p.hits.close()
-	p.auditor.close()
-	return p.ledger.Close()
+	p.env.Auditor.Close()
+	return p.env.Ledger.Close()
 }

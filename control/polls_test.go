@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-go/weft/control/internal/operation"
 	"github.com/weft-go/weft/internal/torture"
 )
 
@@ -21,12 +22,12 @@ const pollMemory = 40 << 20
 // manyPolls returns how many long polls a test has: as many as a key may have. With the race detector, which makes all
 // of this several times slower, they are fewer; then the other places of the key count as taken.
 func (s *site) manyPolls() int {
-	n := maxWaiting
+	n := operation.MaxWaiting
 	if torture.Raced() && os.Getenv("WEFT_TORTURE") == "" {
 		n /= 5
 	}
-	for range maxWaiting - n {
-		s.plane.polls.enter("default/default/root", maxWaiting, 0)
+	for range operation.MaxWaiting - n {
+		s.plane.env.Polls.Enter("default/default/root", operation.MaxWaiting, 0)
 	}
 	return n
 }
@@ -43,7 +44,7 @@ func TestManyPolls(t *testing.T) {
 	n := s.manyPolls()
 	goroutines, before := runtime.NumGoroutine(), inUse()
 	polls := s.poll(n, func(i int) string { return fmt.Sprint("r", i%runs) })
-	most := int64(pollMemory) * int64(n) / maxWaiting
+	most := int64(pollMemory) * int64(n) / operation.MaxWaiting
 	if torture.Raced() {
 		most *= 2 // frames are larger
 	}
@@ -63,8 +64,8 @@ func TestManyPolls(t *testing.T) {
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("other requests took %v beside the polls", took)
 	}
-	if got := s.plane.polls.count(); got != maxWaiting {
-		t.Errorf("%d polls wait, want %d", got, maxWaiting)
+	if got := s.plane.env.Polls.Count(); got != operation.MaxWaiting {
+		t.Errorf("%d polls wait, want %d", got, operation.MaxWaiting)
 	}
 
 	for i := range runs {
@@ -86,7 +87,7 @@ func TestManyPolls(t *testing.T) {
 	if answered != n {
 		t.Errorf("%d polls were answered, want %d", answered, n)
 	}
-	s.left(maxWaiting-n, goroutines)
+	s.left(operation.MaxWaiting-n, goroutines)
 }
 
 // Nothing is left of a thousand long polls whose clients have gone away.
@@ -98,7 +99,7 @@ func TestPollsOfClientsThatLeave(t *testing.T) {
 	for _, c := range s.poll(n, func(int) string { return "r" }) {
 		c.Close()
 	}
-	s.left(maxWaiting-n, goroutines)
+	s.left(operation.MaxWaiting-n, goroutines)
 	s.call(home, "GET", at("r"), nil).is(t, 200, "")
 }
 
@@ -118,14 +119,14 @@ func (s *site) poll(n int, runID func(i int) string) []net.Conn {
 		}
 		conns[i] = c
 	}
-	s.await(fmt.Sprint(n, " polls"), func() bool { return s.plane.polls.count() == maxWaiting })
+	s.await(fmt.Sprint(n, " polls"), func() bool { return s.plane.env.Polls.Count() == operation.MaxWaiting })
 	return conns
 }
 
 // left waits until so many polls are left, and not more goroutines.
 func (s *site) left(polls, goroutines int) {
 	s.t.Helper()
-	s.await("the end of all polls", func() bool { return s.plane.polls.count() == polls })
+	s.await("the end of all polls", func() bool { return s.plane.env.Polls.Count() == polls })
 	s.await(fmt.Sprintf("the end of their goroutines: %d are to be left", goroutines), func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 

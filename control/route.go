@@ -1,7 +1,7 @@
 package control
 
 import (
-	"net/http"
+	"github.com/weft-go/weft/control/internal/operation"
 	"net/url"
 	"slices"
 	"strings"
@@ -11,19 +11,19 @@ import (
 // A router finds the operation of a path and a method.
 type router struct {
 	routes []route // those with fewer parameters first
-	byName map[string]*operation
+	byName map[string]*operation.Operation
 }
 
 type route struct {
-	op       *operation
+	op       *operation.Operation
 	segments []string
 	names    []string // "" for a segment that is as it is
 }
 
-func newRouter(operations []*operation) *router {
-	t := &router{byName: map[string]*operation{}}
+func newRouter(operations []*operation.Operation) *router {
+	t := &router{byName: map[string]*operation.Operation{}}
 	for _, o := range operations {
-		r := route{op: o, segments: strings.Split(o.path[1:], "/")}
+		r := route{op: o, segments: strings.Split(o.Path[1:], "/")}
 		for _, s := range r.segments {
 			name := ""
 			if strings.HasPrefix(s, "{") {
@@ -32,7 +32,7 @@ func newRouter(operations []*operation) *router {
 			r.names = append(r.names, name)
 		}
 		t.routes = append(t.routes, r)
-		t.byName[o.name] = o
+		t.byName[o.Name] = o
 	}
 	slices.SortStableFunc(t.routes, func(a, b route) int { return a.parameters() - b.parameters() })
 	return t
@@ -49,7 +49,7 @@ func (r *route) parameters() (n int) {
 
 // find returns the operation, and the parameters of its path. If the path is there and the method is
 // not, the operation is nil, and allowed has the methods that are.
-func (t *router) find(method string, u *url.URL) (op *operation, path map[string]string, allowed []string) {
+func (t *router) find(method string, u *url.URL) (op *operation.Operation, path map[string]string, allowed []string) {
 	segments, ok := segmentsOf(u)
 	if !ok {
 		return nil, nil, nil
@@ -59,9 +59,9 @@ func (t *router) find(method string, u *url.URL) (op *operation, path map[string
 		if !r.matches(segments) {
 			continue
 		}
-		if r.op.method != method {
-			if !slices.Contains(allowed, r.op.method) {
-				allowed = append(allowed, r.op.method)
+		if r.op.Method != method {
+			if !slices.Contains(allowed, r.op.Method) {
+				allowed = append(allowed, r.op.Method)
 			}
 			continue
 		}
@@ -105,28 +105,4 @@ func segmentsOf(u *url.URL) ([]string, bool) {
 		segments[i] = d
 	}
 	return segments, true
-}
-
-// resource returns the REST path of an operation with these parameters, escaped.
-func (o *operation) resource(path map[string]string) string {
-	segments := strings.Split(o.path, "/")
-	for i, s := range segments {
-		if strings.HasPrefix(s, "{") {
-			segments[i] = url.PathEscape(path[s[1:len(s)-1]])
-		}
-	}
-	return strings.Join(segments, "/")
-}
-
-// lane is the lane of an operation.
-func (o *operation) lane() string {
-	if strings.HasPrefix(o.path, "/v1/world/") || strings.HasPrefix(o.path, "/v1/queue/") {
-		return "world_proxy"
-	}
-	return "public"
-}
-
-// takesBody reports whether an operation has a body.
-func (o *operation) takesBody() bool {
-	return o.method == http.MethodPost || o.method == http.MethodPut || o.method == http.MethodPatch
 }

@@ -12,14 +12,16 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/weft-go/weft/control/internal/audit"
+	"github.com/weft-go/weft/control/internal/operation"
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/internal/httpheader"
 )
 
-func rpcOperations() []*operation {
-	return []*operation{{
-		name: "rpc", method: http.MethodPost, path: "/v1/rpc", scopes: []string{}, restOnly: true, batch: true,
-		do: action{read: readerOf[struct{}]()},
+func rpcOperations() []*operation.Operation {
+	return []*operation.Operation{{
+		Name: "rpc", Method: http.MethodPost, Path: "/v1/rpc", Scopes: []string{}, RestOnly: true, Batch: true,
+		Do: operation.Act[struct{}](nil),
 	}}
 }
 
@@ -69,10 +71,10 @@ func rpcCode(status int) int {
 func rpcError(id string, code int, message string, data any) json.RawMessage {
 	e := wire.RPCError{Jsonrpc: jrpc2.Version, ID: rpcID(id), Error: wire.RPCErrorObject{Code: code, Message: message}}
 	if data != nil {
-		raw, _ := answer{body: data}.json() // of a problem
+		raw, _ := operation.Answer{Body: data}.JSON() // of a problem
 		e.Error.Data = &raw
 	}
-	raw, _ := answer{body: e}.json()
+	raw, _ := operation.Answer{Body: e}.JSON()
 	return raw
 }
 
@@ -85,18 +87,18 @@ func rpcID(id string) json.RawMessage {
 
 // An rpcProblem is a problem as the data of an error.
 type rpcProblem struct {
-	*problem
+	*operation.Problem
 	HTTPStatus int `json:"httpStatus"`
 	RetryAfter int `json:"retryAfter,omitempty"` // seconds
 }
 
 // rpc answers a body of JSON-RPC 2.0. Its requests are counted by themselves. If none was and any was
 // refused, the body counts as one request: what costs the service anything has a limit.
-func (x *exchange) rpc(ctx context.Context, c *call, body []byte) (answer, *problem) {
+func (x *exchange) rpc(ctx context.Context, c *operation.Call, body []byte) (operation.Answer, *operation.Problem) {
 	a := x.rpcAll(ctx, c, body)
 	if x.refused && !x.counted {
 		if limited := x.refusedBatch(ctx, c, nil); limited != nil {
-			return answer{}, limited
+			return operation.Answer{}, limited
 		}
 	}
 	return a, nil
@@ -104,9 +106,9 @@ func (x *exchange) rpc(ctx context.Context, c *call, body []byte) (answer, *prob
 
 // refusedBatch takes a permit for a body that is refused as a whole. It returns why, or that the limit
 // is reached.
-func (x *exchange) refusedBatch(ctx context.Context, c *call, why *problem) *problem {
-	a, limited := x.rates.permit(context.WithoutCancel(ctx), c.who) // also if the client has left
-	a.header(x.w.Header())
+func (x *exchange) refusedBatch(ctx context.Context, c *operation.Call, why *operation.Problem) *operation.Problem {
+	a, limited := x.keys.Permit(context.WithoutCancel(ctx), c.Who) // also if the client has left
+	a.Header(x.w.Header())
 	if limited != nil {
 		return limited
 	}
@@ -119,26 +121,26 @@ func (x *exchange) refuseRequest(id string, code int, message string) json.RawMe
 	return rpcError(id, code, message, nil)
 }
 
-func (x *exchange) rpcAll(ctx context.Context, c *call, body []byte) answer {
-	depth := maxDepth + 1 // the parameters are in a request
+func (x *exchange) rpcAll(ctx context.Context, c *operation.Call, body []byte) operation.Answer {
+	depth := operation.MaxDepth + 1 // the parameters are in a request
 	if first := bytes.TrimLeft(body, " \t\r\n"); len(first) > 0 && first[0] == '[' {
 		depth++
 	}
-	if err := checkJSON(body, depth); err != nil {
-		return answer{body: x.refuseRequest("", rpcParseError, "Parse error: the body "+err.Error())}
+	if err := operation.CheckJSON(body, depth); err != nil {
+		return operation.Answer{Body: x.refuseRequest("", rpcParseError, "Parse error: the body "+err.Error())}
 	}
 	requests, err := jrpc2.ParseRequests(body)
 	if err != nil {
-		return answer{body: x.refuseRequest("", rpcInvalidRequest, "Invalid Request")}
+		return operation.Answer{Body: x.refuseRequest("", rpcInvalidRequest, "Invalid Request")}
 	}
 	if n := len(requests); n == 0 || n > maxRequests {
-		return answer{body: x.refuseRequest("", rpcInvalidRequest, "Invalid Request: a batch has 1 to "+strconv.Itoa(maxRequests)+" requests")}
+		return operation.Answer{Body: x.refuseRequest("", rpcInvalidRequest, "Invalid Request: a batch has 1 to "+strconv.Itoa(maxRequests)+" requests")}
 	}
 	if !requests[0].Batch {
 		if a := x.rpcOne(ctx, c, requests[0], 0); a != nil {
-			return answer{body: a}
+			return operation.Answer{Body: a}
 		}
-		return answer{status: http.StatusNoContent}
+		return operation.Answer{Status: http.StatusNoContent}
 	}
 	answers := []byte{'['}
 	for _, r := range requests {
@@ -150,14 +152,14 @@ func (x *exchange) rpcAll(ctx context.Context, c *call, body []byte) answer {
 		}
 	}
 	if len(answers) == 1 {
-		return answer{status: http.StatusNoContent}
+		return operation.Answer{Status: http.StatusNoContent}
 	}
-	return answer{body: json.RawMessage(append(answers, ']'))}
+	return operation.Answer{Body: json.RawMessage(append(answers, ']'))}
 }
 
 // rpcOne executes one request: of a batch with so many bytes of answers. The answer to a notification is
 // nil.
-func (x *exchange) rpcOne(ctx context.Context, whole *call, r *jrpc2.ParsedRequest, answered int) json.RawMessage {
+func (x *exchange) rpcOne(ctx context.Context, whole *operation.Call, r *jrpc2.ParsedRequest, answered int) json.RawMessage {
 	switch {
 	case r.Error != nil:
 		return x.refuseRequest("", rpcInvalidRequest, "Invalid Request: "+r.Error.Message)
@@ -173,37 +175,37 @@ func (x *exchange) rpcOne(ctx context.Context, whole *call, r *jrpc2.ParsedReque
 		return raw
 	}
 	op := x.router.byName[r.Method]
-	if op == nil || op.restOnly {
-		return reply(x.refuseRequest(r.ID, rpcNoMethod, "Method not found: "+short(r.Method)))
+	if op == nil || op.RestOnly {
+		return reply(x.refuseRequest(r.ID, rpcNoMethod, "Method not found: "+audit.Short(r.Method)))
 	}
-	c := &call{
-		Plane: x.Plane, op: op, who: whole.who, resource: op.path, correlationID: x.correlationID,
-		from: whole.from, agent: whole.agent, wait: whole.wait, behalf: whole.behalf,
+	c := &operation.Call{
+		Env: x.env, Op: op, Who: whole.Who, Resource: op.Path, CorrelationID: x.correlationID,
+		From: whole.From, Agent: whole.Agent, Wait: whole.Wait, Behalf: whole.Behalf,
 	}
 	if r.Batch {
-		c.wait = 0
+		c.Wait = 0
 	}
 	began := time.Now()
 	a, bad := x.rpcCall(ctx, c, r.Params, answered)
 	var result json.RawMessage
 	if bad == nil {
 		var err error
-		if result, err = a.json(); err != nil {
-			bad = internal(err)
+		if result, err = a.JSON(); err != nil {
+			bad = operation.Internal(err)
 		}
 	}
-	c.account(ctx, a, bad, time.Since(began))
+	x.account(ctx, c, a, bad, time.Since(began))
 	if bad != nil {
 		q := *bad
 		if q.CorrelationID == "" {
 			q.CorrelationID = x.correlationID
 		}
-		return reply(rpcError(r.ID, rpcCode(q.Status), q.Message, &rpcProblem{problem: &q, HTTPStatus: q.Status, RetryAfter: q.retryAfter}))
+		return reply(rpcError(r.ID, rpcCode(q.Status), q.Message, &rpcProblem{Problem: &q, HTTPStatus: q.Status, RetryAfter: q.RetryAfter}))
 	}
 	if result == nil {
 		result = json.RawMessage("null")
 	}
-	raw, err := answer{body: wire.RPCResult{Jsonrpc: jrpc2.Version, ID: rpcID(r.ID), Result: result}}.json()
+	raw, err := operation.Answer{Body: wire.RPCResult{Jsonrpc: jrpc2.Version, ID: rpcID(r.ID), Result: result}}.JSON()
 	if err != nil {
 		return reply(rpcError(r.ID, rpcInternal, "Internal error", nil))
 	}
@@ -211,70 +213,70 @@ func (x *exchange) rpcOne(ctx context.Context, whole *call, r *jrpc2.ParsedReque
 }
 
 // rpcCall authorises and performs one request.
-func (x *exchange) rpcCall(ctx context.Context, c *call, params json.RawMessage, answered int) (_ answer, bad *problem) {
+func (x *exchange) rpcCall(ctx context.Context, c *operation.Call, params json.RawMessage, answered int) (_ operation.Answer, bad *operation.Problem) {
 	defer guarded(&bad)
-	raw, path, bad := c.rpcParams(params)
+	raw, path, bad := rpcParams(c, params)
 	if path != nil {
-		c.resource = c.op.resource(path)
-		c.note.runID = path["runId"]
+		c.Resource = c.Op.Resource(path)
+		c.Note.RunID = path["runId"]
 	}
-	if denied := c.op.permits(c.who); denied != nil {
+	if denied := c.Op.Permits(c.Who); denied != nil {
 		x.refused = true
-		return answer{}, denied
+		return operation.Answer{}, denied
 	}
-	if c.op.scopes != nil {
+	if c.Op.Scopes != nil {
 		x.counted = true
-		a, limited := x.rates.permit(ctx, c.who)
-		a.header(x.w.Header())
+		a, limited := x.keys.Permit(ctx, c.Who)
+		a.Header(x.w.Header())
 		if limited != nil {
-			return answer{}, limited
+			return operation.Answer{}, limited
 		}
 	}
 	if bad != nil {
-		return answer{}, bad
+		return operation.Answer{}, bad
 	}
-	if c.op.method == http.MethodGet && answered >= maxAnswers {
-		return answer{}, newProblem(http.StatusRequestEntityTooLarge, "too_large", "The answers to this batch have 16 MiB already")
+	if c.Op.Method == http.MethodGet && answered >= maxAnswers {
+		return operation.Answer{}, operation.NewProblem(http.StatusRequestEntityTooLarge, "too_large", "The answers to this batch have 16 MiB already")
 	}
-	if c.op.key == keyRequired && c.idempotencyKey == "" {
-		return answer{}, keyRequiredProblem()
+	if c.Op.Key == operation.KeyRequired && c.IdempotencyKey == "" {
+		return operation.Answer{}, keyRequiredProblem()
 	}
-	return c.perform(ctx, raw)
+	return c.Perform(ctx, raw)
 }
 
 // rpcParams returns the parameters without the idempotency key, which it sets, and those of the REST path.
-func (c *call) rpcParams(params json.RawMessage) (jsontext.Value, map[string]string, *problem) {
+func rpcParams(c *operation.Call, params json.RawMessage) (jsontext.Value, map[string]string, *operation.Problem) {
 	all := map[string]jsontext.Value{}
 	if len(params) > 0 {
 		if bytes.TrimSpace(params)[0] != '{' {
-			return nil, nil, invalid(issue{"", "must be an object: parameters are by name"})
+			return nil, nil, operation.Invalid(operation.Issue{Problem: "must be an object: parameters are by name"})
 		}
 		if err := jsonv2.Unmarshal(params, &all); err != nil {
-			return nil, nil, invalid(issue{"", syntaxProblem(err).Error()})
+			return nil, nil, operation.Invalid(operation.Issue{Problem: operation.SyntaxProblem(err).Error()})
 		}
 	}
 	path := map[string]string{}
-	for _, f := range c.op.do.fields {
-		if f.in != "path" {
+	for _, f := range c.Op.Do.Fields {
+		if f.In != "path" {
 			continue
 		}
 		var text string
-		if v, ok := all[f.name]; ok && jsonv2.Unmarshal(v, &text) == nil {
-			path[f.name] = text
+		if v, ok := all[f.Name]; ok && jsonv2.Unmarshal(v, &text) == nil {
+			path[f.Name] = text
 		}
 	}
-	var bad *problem
-	if v, ok := all["idempotencyKey"]; ok && c.op.key != keyUnused && c.op.field("idempotencyKey") == nil {
+	var bad *operation.Problem
+	if v, ok := all["idempotencyKey"]; ok && c.Op.Key != operation.KeyUnused && c.Op.Field("idempotencyKey") == nil {
 		delete(all, "idempotencyKey")
-		if err := jsonv2.Unmarshal(v, &c.idempotencyKey); err != nil || v.Kind() != jsontext.KindString {
-			bad = invalid(issue{"/idempotencyKey", "must be a string"})
-		} else if err := httpheader.CheckKey(c.idempotencyKey); err != nil {
-			bad = newProblem(http.StatusBadRequest, "idempotency_key_invalid", err.Error())
+		if err := jsonv2.Unmarshal(v, &c.IdempotencyKey); err != nil || v.Kind() != jsontext.KindString {
+			bad = operation.Invalid(operation.Issue{Path: "/idempotencyKey", Problem: "must be a string"})
+		} else if err := httpheader.CheckKey(c.IdempotencyKey); err != nil {
+			bad = operation.NewProblem(http.StatusBadRequest, "idempotency_key_invalid", err.Error())
 		}
 	}
 	raw, err := jsonv2.Marshal(all, jsonv2.Deterministic(true))
 	if err != nil {
-		bad = invalid(issue{"", "is not valid JSON"})
+		bad = operation.Invalid(operation.Issue{Problem: "is not valid JSON"})
 	}
 	return raw, path, bad
 }

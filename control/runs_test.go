@@ -28,7 +28,7 @@ func TestAStartNeedsAnIdempotencyKey(t *testing.T) {
 		t.Errorf("message %q, want %q", got, want)
 	}
 	s.call(home, "POST", "/v1/runs", `{"workflowName":"echo"}`, "Idempotency-Key", "a b").is(t, 400, "idempotency_key_invalid")
-	if n := records(t, s.store, "wf:"); n != 0 {
+	if n := recordsOf(t, s.store, "wf:"); n != 0 {
 		t.Errorf("%d records of runs were written", n)
 	}
 }
@@ -94,7 +94,7 @@ func TestFieldsOfAStart(t *testing.T) {
 			t.Errorf("%s: path %q, want %q", c.body, got, c.path)
 		}
 	}
-	if n := records(t, s.store, "wf:") + records(t, s.store, "idem:"); n != 0 {
+	if n := recordsOf(t, s.store, "wf:") + recordsOf(t, s.store, "idem:"); n != 0 {
 		t.Errorf("%d records were written", n)
 	}
 }
@@ -174,7 +174,7 @@ func Test64StartsAtOnceAreOne(t *testing.T) {
 		if n := len(planes[0].call(acme, "GET", "/v1/runs", nil).data()); n != 1 {
 			t.Errorf("%d runs, want 1", n)
 		}
-		if n := records(t, store, "idem:"); n != 1 {
+		if n := recordsOf(t, store, "idem:"); n != 1 {
 			t.Errorf("%d records of the ledger, want 1", n)
 		}
 	})
@@ -228,7 +228,7 @@ func TestUnknownWorkflow(t *testing.T) {
 	key := fresh()
 	s.call(home, "POST", "/v1/runs", `{"workflowName":"nobody has it"}`, "Idempotency-Key", key).is(t, 400, "unknown_workflow")
 	s.call(home, "POST", at("x", "signals", "go"), `{"start":{"workflowName":"nobody has it"}}`).is(t, 400, "unknown_workflow")
-	if n := records(t, s.store, "idem:") + records(t, s.store, "wf:"); n != 0 {
+	if n := recordsOf(t, s.store, "idem:") + recordsOf(t, s.store, "wf:"); n != 0 {
 		t.Errorf("%d records were written", n)
 	}
 	s.call(home, "POST", "/v1/runs", `{"workflowName":"echo"}`, "Idempotency-Key", key).is(t, 201, "") // the key is still free
@@ -418,9 +418,7 @@ func TestWaitForAResult(t *testing.T) {
 		}()
 	}
 	s.await("both to wait", func() bool {
-		s.plane.polls.mu.Lock()
-		defer s.plane.polls.mu.Unlock()
-		return s.plane.polls.total == 2
+		return s.plane.env.Polls.Count() == 2
 	})
 	s.call(home, "POST", at(id, "signals", "go"), `{"payload":"done"}`).is(t, 200, "")
 	for range 2 {
@@ -440,9 +438,7 @@ func TestCloseEndsWaits(t *testing.T) {
 		got <- r
 	}()
 	s.await("the poll", func() bool {
-		s.plane.polls.mu.Lock()
-		defer s.plane.polls.mu.Unlock()
-		return s.plane.polls.total == 1
+		return s.plane.env.Polls.Count() == 1
 	})
 	s.plane.Close()
 	(<-got).is(t, 202, "")

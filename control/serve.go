@@ -11,7 +11,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"runtime/debug"
@@ -19,13 +18,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-go/weft/control/internal/deployments"
+	"github.com/weft-go/weft/control/internal/keyring"
+	"github.com/weft-go/weft/control/internal/operation"
 	"github.com/weft-go/weft/internal/httpheader"
 )
 
 // Times of one request.
 const (
-	bodyPatience  = 30 * time.Second // within which the body must come
-	writePatience = 10 * time.Second // within which the client must take the answer
+	bodyPatience = 30 * time.Second // within which the body must come
 
 	// Within which the rest of a body must come that nobody wants. Otherwise the connection ends.
 	unreadPatience = time.Second
@@ -56,22 +57,13 @@ func (p *Plane) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 		Plane: p, w: w, r: r, conn: http.NewResponseController(w), began: time.Now(),
 		from: p.config.Proxies.peerOf(r), correlationID: correlation(r.Header),
 	}
-	setHeaders(w.Header(), correlationHeader, x.correlationID, "X-Content-Type-Options", "nosniff", "Cache-Control", "no-store")
+	httpheader.Set(w.Header(), correlationHeader, x.correlationID, "X-Content-Type-Options", "nosniff", "Cache-Control", "no-store")
 	if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
 		// It may have had a Content-Length, too, which net/http does not show. A proxy that went by that takes what
 		// follows for another request: RFC 9112, section 6.1, has the connection end.
 		w.Header().Set("Connection", "close")
 	}
 	return x
-}
-
-// setHeaders sets header fields to values, which follow their names in canonical form, with one allocation.
-func setHeaders(h http.Header, fields ...string) {
-	values := make([]string, len(fields)/2)
-	for i := range values {
-		values[i] = fields[2*i+1]
-		h[fields[2*i]] = values[i : i+1 : i+1]
-	}
 }
 
 // ServeHTTP serves one request. The order of its checks is: path, https, token, scope, rate, media type,
@@ -83,10 +75,10 @@ func (p *Plane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case op == nil && allowed != nil:
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
-		x.refuse(newProblem(http.StatusMethodNotAllowed, "method_not_allowed", "The method is not allowed here."))
+		x.refuse(operation.NewProblem(http.StatusMethodNotAllowed, "method_not_allowed", "The method is not allowed here."))
 		return
 	case op == nil:
-		x.refuse(notFound("Path"))
+		x.refuse(operation.NotFound("Path"))
 		return
 	}
 	if p.enter() {
@@ -95,120 +87,103 @@ func (p *Plane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch {
-	case op.unsecured:
+	case op.Unsecured:
 		x.serve(op, path)
-	case op.batch:
-		x.refuseRPC(closing())
+	case op.Batch:
+		x.refuseRPC(operation.Closing())
 	default:
-		x.refuse(closing())
+		x.refuse(operation.Closing())
 	}
 }
 
 // serve answers a call of an operation.
-func (x *exchange) serve(op *operation, path map[string]string) {
-	c := &call{
-		Plane: x.Plane, op: op, resource: op.resource(path), correlationID: x.correlationID,
-		exchange: x, from: x.from.address, agent: x.r.UserAgent(), request: x.r, conn: x.conn, wait: mostWait, behalf: behalf(x.r.Header),
+func (x *exchange) serve(op *operation.Operation, path map[string]string) {
+	c := &operation.Call{
+		Env: x.env, Op: op, Resource: op.Resource(path), CorrelationID: x.correlationID,
+		Body: x.read, From: x.from.address, Agent: x.r.UserAgent(), Request: x.r, Conn: x.conn, Wait: operation.MostWait, Behalf: behalf(x.r.Header),
 	}
-	c.note.runID = path["runId"]
+	c.Note.RunID = path["runId"]
 	a, bad := x.answer(x.r.Context(), c, path)
-	if a.end != nil {
-		defer a.end()
+	if a.End != nil {
+		defer a.End()
 	}
 	x.finish(c, a, bad)
 }
 
 // guarded makes a panic a problem.
-func guarded(bad **problem) {
+func guarded(bad **operation.Problem) {
 	if v := recover(); v != nil {
-		*bad = internal(fmt.Errorf("panic: %v\n%s", v, debug.Stack()))
+		*bad = operation.Internal(fmt.Errorf("panic: %v\n%s", v, debug.Stack()))
 	}
 }
 
 // answer makes the checks that need no body, and runs the operation.
-func (x *exchange) answer(ctx context.Context, c *call, path map[string]string) (a answer, bad *problem) {
+func (x *exchange) answer(ctx context.Context, c *operation.Call, path map[string]string) (a operation.Answer, bad *operation.Problem) {
 	defer guarded(&bad)
-	op := c.op
+	op := c.Op
 	if x.conn.SetWriteDeadline(time.Time{}) != nil { // a host's limit might pass while the call waits
-		c.wait = hiddenWait
+		c.Wait = hiddenWait
 	}
 	bad = x.secure(x.r, op, x.from)
-	if bad == nil && op.scopes != nil {
-		c.who, bad = x.authenticate(ctx, x.r.Header, x.from.address)
+	if bad == nil && op.Scopes != nil {
+		c.Who, bad = x.keys.Authenticate(ctx, x.r.Header, x.from.address)
 	}
 	if bad == nil {
-		bad = op.permits(c.who)
+		bad = op.Permits(c.Who)
 	}
-	if bad == nil && c.who != nil && !op.batch {
-		var a allowance
-		a, bad = x.rates.permit(ctx, c.who)
-		a.header(x.w.Header())
+	if bad == nil && c.Who != nil && !op.Batch {
+		var a keyring.Allowance
+		a, bad = x.keys.Permit(ctx, c.Who)
+		a.Header(x.w.Header())
 	}
 	if bad != nil {
-		return answer{}, bad
+		return operation.Answer{}, bad
 	}
 	return x.run(ctx, c, path)
 }
 
 // run reads the request and runs the operation.
-func (x *exchange) run(ctx context.Context, c *call, path map[string]string) (answer, *problem) {
+func (x *exchange) run(ctx context.Context, c *operation.Call, path map[string]string) (operation.Answer, *operation.Problem) {
 	var body []byte
-	if !c.op.unread {
-		var bad *problem
-		if body, bad = x.body(c.op); bad != nil {
-			if c.op.batch {
+	if !c.Op.Unread {
+		var bad *operation.Problem
+		if body, bad = x.body(c.Op); bad != nil {
+			if c.Op.Batch {
 				bad = x.refusedBatch(ctx, c, bad)
 			}
-			return answer{}, bad
+			return operation.Answer{}, bad
 		}
 	}
-	if bad := c.readKey(x.r.Header); bad != nil {
-		return answer{}, bad
+	if bad := readIdempotencyKey(c, x.r.Header); bad != nil {
+		return operation.Answer{}, bad
 	}
-	if c.op.batch {
+	if c.Op.Batch {
 		return x.rpc(ctx, c, body)
 	}
 	if len(body) > 0 {
-		if err := checkJSON(body, maxDepth); err != nil {
-			return answer{}, invalid(issue{err.path, err.problem})
+		if err := operation.CheckJSON(body, operation.MaxDepth); err != nil {
+			return operation.Answer{}, operation.Invalid(operation.Issue{Path: err.Path, Problem: err.Problem})
 		}
 	}
 	query, err := url.ParseQuery(x.r.URL.RawQuery)
 	if err != nil {
-		return answer{}, invalid(issue{"", "the query is not well-formed"})
+		return operation.Answer{}, operation.Invalid(operation.Issue{Problem: "the query is not well-formed"})
 	}
-	raw, issues := c.op.gather(path, query, body)
+	raw, issues := c.Op.Gather(path, query, body)
 	if len(issues) > 0 {
-		return answer{}, invalid(issues...)
+		return operation.Answer{}, operation.Invalid(issues...)
 	}
-	return c.perform(ctx, raw)
-}
-
-// perform reads the parameters and runs the operation: from here on all transports are alike.
-func (c *call) perform(ctx context.Context, raw []byte) (answer, *problem) {
-	params, issues := c.op.do.read(raw)
-	if len(issues) > 0 {
-		return answer{}, invalid(issues...)
-	}
-	c.raw, c.params = raw, params
-	a, err := c.op.do.run(ctx, c)
-	if err != nil {
-		if gone(ctx, err) {
-			return answer{}, storeUnavailable(err) // nobody will read it
-		}
-		return answer{}, c.explain(err, c.op.method != http.MethodGet)
-	}
-	return a, nil
+	return c.Perform(ctx, raw)
 }
 
 // body reads the body of a request.
-func (x *exchange) body(op *operation) ([]byte, *problem) {
+func (x *exchange) body(op *operation.Operation) ([]byte, *operation.Problem) {
 	r := x.r
-	if !op.takesBody() || r.ContentLength == 0 || op.upload && isMultipart(r.Header) {
+	if !op.TakesBody() || r.ContentLength == 0 || op.Upload && deployments.IsMultipart(r.Header) {
 		return nil, nil
 	}
 	if len(r.Header["Content-Encoding"]) > 0 {
-		return nil, newProblem(http.StatusUnsupportedMediaType, "unsupported_media_type", "The body must not have a Content-Encoding")
+		return nil, operation.NewProblem(http.StatusUnsupportedMediaType, "unsupported_media_type", "The body must not have a Content-Encoding")
 	}
 	if (len(r.Header["Content-Type"]) > 0 || r.ContentLength > 0) && !isJSON(r.Header) {
 		return nil, notJSON()
@@ -221,10 +196,10 @@ func (x *exchange) body(op *operation) ([]byte, *problem) {
 }
 
 // read reads a body of any type.
-func (x *exchange) read() ([]byte, *problem) {
+func (x *exchange) read() ([]byte, *operation.Problem) {
 	r, most := x.r, x.config.MaxBody
 	if r.ContentLength > most {
-		return nil, tooLarge(most)
+		return nil, operation.TooLarge(most)
 	}
 	x.consumed = true
 	if err := x.conn.SetReadDeadline(time.Now().Add(bodyPatience)); err == nil {
@@ -235,22 +210,18 @@ func (x *exchange) read() ([]byte, *problem) {
 	_, err := body.ReadFrom(http.MaxBytesReader(x.w, r.Body, most))
 	switch _, over := errors.AsType[*http.MaxBytesError](err); {
 	case over:
-		return nil, tooLarge(most)
+		return nil, operation.TooLarge(most)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		x.w.Header().Set("Connection", "close")
-		return nil, newProblem(http.StatusRequestTimeout, "request_timeout", "The body did not come in time")
+		return nil, operation.NewProblem(http.StatusRequestTimeout, "request_timeout", "The body did not come in time")
 	case err != nil && !errors.Is(err, io.EOF):
-		return nil, newProblem(http.StatusBadRequest, "invalid_request", "The body could not be read")
+		return nil, operation.NewProblem(http.StatusBadRequest, "invalid_request", "The body could not be read")
 	}
 	return body.Bytes(), nil
 }
 
-func tooLarge(most int64) *problem {
-	return newProblem(http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("The body has more than %d bytes", most))
-}
-
-func notJSON() *problem {
-	return newProblem(http.StatusUnsupportedMediaType, "unsupported_media_type", "The body must be application/json")
+func notJSON() *operation.Problem {
+	return operation.NewProblem(http.StatusUnsupportedMediaType, "unsupported_media_type", "The body must be application/json")
 }
 
 func isJSON(h http.Header) bool {
@@ -263,38 +234,38 @@ func isJSON(h http.Header) bool {
 	return err == nil && t == "application/json" && (!has || strings.EqualFold(charset, "utf-8"))
 }
 
-// readKey reads the idempotency key of a REST request.
-func (c *call) readKey(h http.Header) *problem {
-	if c.op.key == keyUnused {
+// readIdempotencyKey reads the idempotency key of a REST request.
+func readIdempotencyKey(c *operation.Call, h http.Header) *operation.Problem {
+	if c.Op.Key == operation.KeyUnused {
 		return nil
 	}
 	key, err := httpheader.Key(h)
 	switch {
-	case errors.Is(err, httpheader.ErrNoKey) && c.op.key == keyOptional:
+	case errors.Is(err, httpheader.ErrNoKey) && c.Op.Key == operation.KeyOptional:
 	case errors.Is(err, httpheader.ErrNoKey):
 		return keyRequiredProblem()
 	case err != nil:
-		return newProblem(http.StatusBadRequest, "idempotency_key_invalid", err.Error())
+		return operation.NewProblem(http.StatusBadRequest, "idempotency_key_invalid", err.Error())
 	}
-	c.idempotencyKey = key
+	c.IdempotencyKey = key
 	return nil
 }
 
-func keyRequiredProblem() *problem {
-	p := newProblem(http.StatusBadRequest, "idempotency_required", "Idempotency-Key header is required")
+func keyRequiredProblem() *operation.Problem {
+	p := operation.NewProblem(http.StatusBadRequest, "idempotency_required", "Idempotency-Key header is required")
 	p.Recovery = "Send the header with a key that names this request, and the same one if you send it again."
 	return p
 }
 
 // finish answers, and tells the audit and Config.Observe.
-func (x *exchange) finish(c *call, a answer, bad *problem) {
-	if bad == nil && c.op.hosted != "" {
+func (x *exchange) finish(c *operation.Call, a operation.Answer, bad *operation.Problem) {
+	if bad == nil && c.Op.Hosted != "" {
 		x.host(c, a)
 		return
 	}
-	c.account(x.r.Context(), a, bad, time.Since(x.began))
+	x.account(x.r.Context(), c, a, bad, time.Since(x.began))
 	switch {
-	case bad != nil && c.op.batch:
+	case bad != nil && c.Op.Batch:
 		x.refuseRPC(bad)
 		return
 	case bad != nil:
@@ -305,7 +276,7 @@ func (x *exchange) finish(c *call, a answer, bad *problem) {
 }
 
 // host has a handler of the host answer, and tells afterwards what it answered.
-func (x *exchange) host(c *call, a answer) {
+func (x *exchange) host(c *operation.Call, a operation.Answer) {
 	w := &statusWriter{ResponseWriter: x.w}
 	x.w = w
 	done := false
@@ -314,11 +285,11 @@ func (x *exchange) host(c *call, a answer) {
 		if !done && w.status == 0 { // it panicked
 			status = http.StatusInternalServerError
 		}
-		var bad *problem
+		var bad *operation.Problem
 		if status >= 400 {
-			bad = newProblem(status, c.op.hosted, "The handler has refused the request")
+			bad = operation.NewProblem(status, c.Op.Hosted, "The handler has refused the request")
 		}
-		c.account(x.r.Context(), answer{status: status}, bad, time.Since(x.began))
+		x.account(x.r.Context(), c, operation.Answer{Status: status}, bad, time.Since(x.began))
 	}()
 	x.send(a)
 	done = true
@@ -350,37 +321,37 @@ func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *statusWriter) code() int { return cmp.Or(w.status, http.StatusOK) }
 
 // account tells the log, the audit and Config.Observe what became of a call.
-func (c *call) account(ctx context.Context, a answer, bad *problem, took time.Duration) {
-	status, code := a.code(), ""
+func (p *Plane) account(ctx context.Context, c *operation.Call, a operation.Answer, bad *operation.Problem, took time.Duration) {
+	status, code := a.Code(), ""
 	if bad != nil {
 		status, code = bad.Status, bad.Code
 	}
-	if bad != nil && status >= 500 && !gone(ctx, bad.cause) {
-		c.log.Error("an operation failed", "operation", c.op.name, "status", status, "code", code, "correlation", c.correlationID, "error", bad.cause)
+	if bad != nil && status >= 500 && !operation.Gone(ctx, bad.Cause) {
+		c.Log.Error("an operation failed", "operation", c.Op.Name, "status", status, "code", code, "correlation", c.CorrelationID, "error", bad.Cause)
 	}
-	c.audit(ctx, status, code)
-	if c.config.Observe != nil {
-		r := Report{Operation: c.op.name, Lane: c.op.lane(), RPC: c.request == nil, Status: status, Code: code, Deduped: c.note.deduped, Took: took}
-		if c.who != nil {
-			r.KeyID = c.who.id
+	c.Audit(ctx, status, code)
+	if p.config.Observe != nil {
+		r := Report{Operation: c.Op.Name, Lane: c.Op.Lane(), RPC: c.Request == nil, Status: status, Code: code, Deduped: c.Note.Deduped, Took: took}
+		if c.Who != nil {
+			r.KeyID = c.Who.ID
 		}
-		c.config.Observe(ctx, r)
+		p.config.Observe(ctx, r)
 	}
 }
 
 // refuse answers with a problem.
-func (x *exchange) refuse(p *problem) {
+func (x *exchange) refuse(p *operation.Problem) {
 	q := *p
 	if q.CorrelationID == "" {
 		q.CorrelationID = x.correlationID
 	}
-	h := q.header()
+	h := q.Header()
 	h.Set("Content-Type", "application/problem+json")
-	x.send(answer{status: q.Status, header: h, body: &q})
+	x.send(operation.Answer{Status: q.Status, Header: h, Body: &q})
 }
 
 // refuseRPC answers a body of JSON-RPC as a whole with a problem.
-func (x *exchange) refuseRPC(p *problem) {
+func (x *exchange) refuseRPC(p *operation.Problem) {
 	q := *p
 	q.CorrelationID = x.correlationID
 	status := http.StatusOK
@@ -388,40 +359,28 @@ func (x *exchange) refuseRPC(p *problem) {
 	case http.StatusUnauthorized, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusServiceUnavailable:
 		status = q.Status
 	}
-	body := rpcError("", rpcCode(q.Status), q.Message, &rpcProblem{problem: &q, HTTPStatus: q.Status, RetryAfter: q.retryAfter})
-	x.send(answer{status: status, header: q.header(), body: body})
-}
-
-// header returns the fields that a problem is answered with.
-func (q *problem) header() http.Header {
-	h := http.Header{}
-	if q.Status == http.StatusUnauthorized {
-		h.Set("WWW-Authenticate", `Bearer realm="weft"`)
-	}
-	if q.retryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(q.retryAfter))
-	}
-	return h
+	body := rpcError("", rpcCode(q.Status), q.Message, &rpcProblem{Problem: &q, HTTPStatus: q.Status, RetryAfter: q.RetryAfter})
+	x.send(operation.Answer{Status: status, Header: q.Header(), Body: body})
 }
 
 // send writes an answer, whatever time limit the host has for that.
-func (x *exchange) send(a answer) {
-	for name, values := range a.header {
+func (x *exchange) send(a operation.Answer) {
+	for name, values := range a.Header {
 		x.w.Header()[name] = values
 	}
-	if a.stream != nil {
-		a.stream(x.w, x.r)
+	if a.Stream != nil {
+		a.Stream(x.w, x.r)
 		return
 	}
-	x.conn.SetWriteDeadline(time.Now().Add(writePatience))
-	if x.r.ContentLength != 0 && (!x.consumed || a.code() >= http.StatusBadRequest) {
+	x.conn.SetWriteDeadline(time.Now().Add(operation.WritePatience))
+	if x.r.ContentLength != 0 && (!x.consumed || a.Code() >= http.StatusBadRequest) {
 		// The server reads the rest of the body before it answers, or before it closes the connection: not for as long
 		// as the client likes. What is refused may have been read in part.
 		x.conn.SetReadDeadline(time.Now().Add(unreadPatience))
 	}
-	body, err := a.json()
+	body, err := a.JSON()
 	if err != nil {
-		x.log.Error("an answer cannot be encoded", "correlation", x.correlationID, "error", err)
+		x.env.Log.Error("an answer cannot be encoded", "correlation", x.correlationID, "error", err)
 		x.w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
@@ -432,16 +391,8 @@ func (x *exchange) send(a answer) {
 		}
 		h.Set("Content-Length", strconv.Itoa(len(body)))
 	}
-	x.w.WriteHeader(a.code())
+	x.w.WriteHeader(a.Code())
 	x.w.Write(body) // a client that has left is not told
-}
-
-// address is an address as the audit has it.
-func address(a netip.Addr) string {
-	if !a.IsValid() {
-		return ""
-	}
-	return a.WithZone("").String()
 }
 
 // correlation returns the id by which a client finds its request in logs and audit: its own, or a
@@ -465,7 +416,7 @@ func correlation(h http.Header) string {
 
 // behalf returns the run on whose behalf a request is made, if its client says so.
 func behalf(h http.Header) string {
-	if values := h["X-Workflow-Run-Id"]; len(values) == 1 && runIDProblem(values[0]) == "" {
+	if values := h["X-Workflow-Run-Id"]; len(values) == 1 && operation.RunIDProblem(values[0]) == "" {
 		return values[0]
 	}
 	return ""

@@ -74,7 +74,7 @@ func TestBadSignalIDs(t *testing.T) {
 	}
 	s.call(home, "POST", at("w", "signals", "go"), `{"signalID":"x"}`).is(t, 400, "invalid_request")
 	s.call(home, "POST", at("w", "signals", strings.Repeat("n", 101)), `{}`).is(t, 400, "invalid_request")
-	if n := records(t, s.store, "sig"); n != 0 {
+	if n := recordsOf(t, s.store, "sig"); n != 0 {
 		t.Errorf("%d records of signals were written", n)
 	}
 }
@@ -104,7 +104,7 @@ func TestARepeatedSignal(t *testing.T) {
 		if err != nil || a.AcceptedAt.UTC().Format("2006-01-02T15:04:05.999999Z") != first.text("acceptedAt") {
 			t.Errorf("got %+v, %v; first %s", a, err, first.raw)
 		}
-		if n := records(t, store, "sigres:"); n != 1 {
+		if n := recordsOf(t, store, "sigres:"); n != 1 {
 			t.Errorf("%d signals were accepted, want 1", n)
 		}
 	})

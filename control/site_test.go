@@ -277,8 +277,8 @@ func (s *site) awaitStatus(key, runID string, status checkpoint.Status) {
 	})
 }
 
-// records counts what a store has.
-func records(t testing.TB, s storage.Storage, prefix string) (n int) {
+// recordsOf counts what a store has.
+func recordsOf(t testing.TB, s storage.Storage, prefix string) (n int) {
 	t.Helper()
 	for _, err := range storage.All(context.Background(), s, storage.Prefix([]byte(prefix))) {
 		if n++; err != nil {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/control/internal/operation"
+	"github.com/weft-go/weft/control/internal/runs"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/internal/keys"
@@ -364,7 +366,7 @@ func TestLargeChunks(t *testing.T) {
 		r := s.call(acme, "GET", path+"?cursor="+cursor, nil).is(t, 200, "")
 		cursor, more = r.text("tail"), r.body["hasMore"] == true
 		n += len(r.data())
-		if len(r.raw) > maxPageBytes+4096 || len(r.data()) == 0 || !more && n != 6 {
+		if len(r.raw) > operation.MaxPageBytes+4096 || len(r.data()) == 0 || !more && n != 6 {
 			t.Fatalf("page %d has %d bytes, %d chunks; %d in all", pages, len(r.raw), len(r.data()), n)
 		}
 	}
@@ -455,7 +457,7 @@ func TestAStreamThatIsPurged(t *testing.T) {
 func TestStreamsAndEventsShareTheirLimit(t *testing.T) {
 	s := talking(t, nil, home)
 	s.say(home, line{Chunks: raws("0")})
-	for i := range mostKeyStreams {
+	for i := range runs.MostKeyStreams {
 		path := at("r", "streams", "words")
 		if i%2 == 0 {
 			path = at("r", "events")
@@ -469,9 +471,7 @@ func TestStreamsAndEventsShareTheirLimit(t *testing.T) {
 	are(t, s.call(home, "GET", at("r", "streams", "words"), nil), 0, "0")
 	s.plane.Close()
 	s.await("the end of the streams", func() bool {
-		s.plane.streams.mu.Lock()
-		defer s.plane.streams.mu.Unlock()
-		return s.plane.streams.total == 0
+		return s.plane.runs.Streams.Count() == 0
 	})
 }
 
@@ -533,8 +533,8 @@ func TestASlowReaderOfChunks(t *testing.T) {
 		if took := time.Since(began); took != 10*time.Second {
 			t.Errorf("it took %v, want 10 s", took)
 		}
-		if strings.Contains(out.written.String(), "end") || p.plane.streams.total != 0 {
-			t.Errorf("got %.100q; %d streams", out.written.String(), p.plane.streams.total)
+		if strings.Contains(out.written.String(), "end") || p.plane.runs.Streams.Count() != 0 {
+			t.Errorf("got %.100q; %d streams", out.written.String(), p.plane.runs.Streams.Count())
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/control/internal/operation"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
@@ -157,7 +158,7 @@ func TestAnUpdateIsAudited(t *testing.T) {
 	s.start(acme, "moving", "m", nil)
 	for n := 1; n <= 3; n++ {
 		s.update(acme, "m", `{"input":1,"updateId":"a"}`).is(t, 200, "")
-		if got := records(t, s.store, "ctl:audit:"); got != n+1 {
+		if got := recordsOf(t, s.store, "ctl:audit:"); got != n+1 {
 			t.Errorf("after %d updates there are %d rows, want %d", n, got, n+1)
 		}
 	}
@@ -206,7 +207,7 @@ func TestAnUpdateThatStarts(t *testing.T) {
 		if s.call(home, "GET", at("late"), nil).is(t, 200, "").text("status") != "running" || done.Load() != 2 {
 			t.Errorf("after a refusal, %d updates were executed, want 2", done.Load())
 		}
-		s.plane.auditor.flush(t.Context())
+		s.plane.env.Auditor.Flush(t.Context())
 		var rows []string
 		for _, row := range s.call(home, "GET", "/v1/audit?action=updates.call&runId=late", nil).is(t, 200, "").data() {
 			rows = append(rows, fmt.Sprint(row["result"]))
@@ -222,13 +223,13 @@ func TestAnUpdateThatStartsIsOneCommit(t *testing.T) {
 	var commits counter
 	s := idle(t, &counting{Storage: new(memory.Store), count: &commits})
 	s.call(acme, "GET", at("w"), nil).is(t, 404, "not_found") // it takes permits
-	s.plane.auditor.flush(t.Context())
+	s.plane.env.Auditor.Flush(t.Context())
 	before := commits.load()
 	s.call(acme, "POST", at("w", "updates", "move")+"?wait=1", `{"start":{"workflowName":"wait"}}`).is(t, 202, "")
 	if n := commits.load() - before; n != 1 {
 		t.Errorf("it was %d commits, want 1", n)
 	}
-	if runs, updates, rows := records(t, s.store, "ix:"), records(t, s.store, "upd"), records(t, s.store, "ctl:audit:"); runs != 1 || updates != 1 || rows != 2 {
+	if runs, updates, rows := recordsOf(t, s.store, "ix:"), recordsOf(t, s.store, "upd"), recordsOf(t, s.store, "ctl:audit:"); runs != 1 || updates != 1 || rows != 2 {
 		t.Errorf("there are %d runs, %d updates and %d audit rows, want 1, 1 and 2", runs, updates, rows)
 	}
 }
@@ -251,11 +252,11 @@ func TestBadUpdates(t *testing.T) {
 		}
 		s.update(k, "@acme/prod/w", `{}`).is(t, 404, "not_found")
 	}
-	if n := records(t, s.store, "upd") + records(t, s.store, "upr"); n != 0 {
+	if n := recordsOf(t, s.store, "upd") + recordsOf(t, s.store, "upr"); n != 0 {
 		t.Errorf("%d records of updates were written", n)
 	}
 	long := s.call(acme, "POST", at("w", "updates", "move")+"?wait=1", `{"updateId":"`+strings.Repeat("é", 64)+`"}`).is(t, 202, "")
-	if long.text("updateId") != strings.Repeat("é", 64) || records(t, s.store, "upd") != 1 {
+	if long.text("updateId") != strings.Repeat("é", 64) || recordsOf(t, s.store, "upd") != 1 {
 		t.Errorf("an updateId of 128 bytes: %s", long.raw)
 	}
 }
@@ -286,8 +287,8 @@ func TestWhatAnUpdateShows(t *testing.T) {
 func TestTooManyUpdatesWait(t *testing.T) {
 	s := idle(t, nil)
 	s.start(acme, "wait", "w", nil)
-	for range maxWaiting {
-		if !s.plane.polls.enter("acme/prod/shop", maxWaiting, 0) {
+	for range operation.MaxWaiting {
+		if !s.plane.env.Polls.Enter("acme/prod/shop", operation.MaxWaiting, 0) {
 			t.Fatal("cannot wait")
 		}
 	}
@@ -307,7 +308,7 @@ func TestTooManyUpdatesWait(t *testing.T) {
 	if r.StatusCode != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" {
 		t.Errorf("answered %d %v", r.StatusCode, r.Header)
 	}
-	if n := records(t, s.store, "upd:"); n != 0 {
+	if n := recordsOf(t, s.store, "upd:"); n != 0 {
 		t.Errorf("%d updates are admitted", n)
 	}
 }
@@ -338,7 +339,7 @@ func TestARevokedKeyCallsNoUpdate(t *testing.T) {
 		r, _ := s.try(made.text("secret"), "POST", at("w", "updates", "move")+"?wait=60", `{"updateId":"a"}`)
 		answered <- r
 	}()
-	s.await("the update waits", func() bool { return records(t, s.store, "upd:") == 1 })
+	s.await("the update waits", func() bool { return recordsOf(t, s.store, "upd:") == 1 })
 	s.call(home, "DELETE", "/v1/keys/short?project=acme&environment=prod", nil).is(t, http.StatusNoContent, "")
 	select {
 	case r := <-answered:

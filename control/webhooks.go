@@ -3,6 +3,7 @@ package control
 import (
 	"bytes"
 	"context"
+	"github.com/weft-go/weft/control/internal/operation"
 	"io"
 	"net/http"
 	"time"
@@ -21,32 +22,32 @@ type webhookParams struct {
 	Provider string `json:"provider" in:"path"`
 }
 
-func webhookOperations() []*operation {
-	return []*operation{
-		{name: "webhooks.receive", method: "POST", path: "/v1/webhooks/{provider}", restOnly: true, unread: true, hosted: "webhook_refused", do: act(receiveWebhook)},
+func (p *Plane) webhookOperations() []*operation.Operation {
+	return []*operation.Operation{
+		{Name: "webhooks.receive", Method: "POST", Path: "/v1/webhooks/{provider}", RestOnly: true, Unread: true, Hosted: "webhook_refused", Do: operation.Act(p.receiveWebhook)},
 	}
 }
 
 // receiveWebhook has the host's handler answer an event of a provider, whose signature takes the place
 // of a key.
-func receiveWebhook(_ context.Context, c *call, p *webhookParams) (answer, error) {
-	if len(c.config.Webhooks) == 0 {
-		return answer{}, notConfigured("This service receives no webhooks.")
+func (p *Plane) receiveWebhook(_ context.Context, c *operation.Call, params *webhookParams) (operation.Answer, error) {
+	if len(p.config.Webhooks) == 0 {
+		return operation.Answer{}, operation.NotConfigured("This service receives no webhooks.")
 	}
-	handler := c.config.Webhooks[p.Provider]
+	handler := p.config.Webhooks[params.Provider]
 	if handler == nil {
-		return answer{}, notFound("Provider")
+		return operation.Answer{}, operation.NotFound("Provider")
 	}
-	body, err := c.webhookBody()
+	body, err := p.webhookBody(c)
 	if err != nil {
-		return answer{}, err
+		return operation.Answer{}, err
 	}
-	if !c.webhooks.enter(p.Provider, mostProviderWebhooks, mostWebhooks) {
-		return answer{}, busyWithWebhooks()
+	if !p.webhooks.Enter(params.Provider, mostProviderWebhooks, mostWebhooks) {
+		return operation.Answer{}, busyWithWebhooks()
 	}
-	return answer{end: func() { c.webhooks.leave(p.Provider) }, stream: func(w http.ResponseWriter, r *http.Request) {
+	return operation.Answer{End: func() { p.webhooks.Leave(params.Provider) }, Stream: func(w http.ResponseWriter, r *http.Request) {
 		conn := http.NewResponseController(w)
-		conn.SetWriteDeadline(time.Now().Add(webhookTime + writePatience))
+		conn.SetWriteDeadline(time.Now().Add(webhookTime + operation.WritePatience))
 		ctx, cancel := context.WithTimeout(r.Context(), webhookTime)
 		defer cancel()
 		r = r.WithContext(ctx)
@@ -56,19 +57,19 @@ func receiveWebhook(_ context.Context, c *call, p *webhookParams) (answer, error
 }
 
 // webhookBody reads the body before a handler is asked for: who sends it slowly keeps no handler from others.
-func (c *call) webhookBody() ([]byte, error) {
-	from := network(c.from).String()
-	if !c.bodies.enter(from, mostNetworkBodies, mostBodies) {
+func (p *Plane) webhookBody(c *operation.Call) ([]byte, error) {
+	from := operation.Network(c.From).String()
+	if !p.bodies.Enter(from, mostNetworkBodies, mostBodies) {
 		return nil, busyWithWebhooks()
 	}
-	defer c.bodies.leave(from)
-	body, bad := c.exchange.read()
+	defer p.bodies.Leave(from)
+	body, bad := c.Body()
 	if bad != nil {
 		return nil, bad
 	}
 	return body, nil
 }
 
-func busyWithWebhooks() *problem {
-	return retryLater("busy", "The service receives as many webhooks at once as it may.")
+func busyWithWebhooks() *operation.Problem {
+	return operation.RetryLater("busy", "The service receives as many webhooks at once as it may.")
 }

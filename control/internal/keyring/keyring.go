@@ -1,0 +1,305 @@
+package keyring
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weft-go/weft/control/internal/operation"
+	"github.com/weft-go/weft/control/internal/records"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/settle"
+	"github.com/weft-go/weft/storage"
+)
+
+// A keyRecord is what is known of one secret of a key: ctl:key:{hash}.
+type keyRecord struct {
+	ID          string   `cbor:"1,keyasint"`
+	Project     string   `cbor:"2,keyasint"`
+	Environment string   `cbor:"3,keyasint"`
+	Scopes      []string `cbor:"4,keyasint"` // sorted
+	Hash        []byte   `cbor:"5,keyasint"` // SHA-256 of the secret
+	CreatedAt   int64    `cbor:"6,keyasint"` // microseconds, as all times in records
+	ExpiresAt   int64    `cbor:"7,keyasint,omitempty"`
+	RevokedAt   int64    `cbor:"8,keyasint,omitempty"`
+
+	// Until is the end of the grace of a secret that was rotated out.
+	Until int64 `cbor:"9,keyasint,omitempty"`
+
+	raw     []byte
+	unknown record.Unknown
+}
+
+// A keyIDRecord has the secrets of a key: ctl:keyid:{ns}:{id}. Every change of a key is also one of
+// this record, or has the condition that it is unchanged.
+type keyIDRecord struct {
+	Hashes    [][]byte `cbor:"1,keyasint"` // the one in use first, then all that ever were, the newest first
+	CreatedAt int64    `cbor:"2,keyasint"`
+	RevokedAt int64    `cbor:"3,keyasint,omitempty"` // of the key with all its secrets
+	Changed   int64    `cbor:"4,keyasint"`           // always rises: no two states are equal bytes
+
+	raw     []byte
+	unknown record.Unknown
+}
+
+func (k *keyRecord) namespace() operation.Namespace {
+	return operation.Namespace{Project: k.Project, Environment: k.Environment}
+}
+
+// valid reports whether the secret is accepted at a time.
+func (k *keyRecord) valid(now time.Time) bool {
+	at := now.UnixMicro()
+	return k.RevokedAt == 0 && (k.ExpiresAt == 0 || at < k.ExpiresAt) && (k.Until == 0 || at < k.Until)
+}
+
+// newSecret returns a secret of 32 random bytes.
+func newSecret() string {
+	var b [32]byte
+	rand.Read(b[:]) // it does not fail
+	return "weft_sk_" + base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+func secretHash(secret string) []byte {
+	sum := sha256.Sum256([]byte(secret))
+	return sum[:]
+}
+
+// readSecret returns the record of a secret, or nil.
+func readSecret(ctx context.Context, s storage.Storage, hash []byte) (*keyRecord, error) {
+	at := keys.ControlKey(hex.EncodeToString(hash))
+	k := &keyRecord{}
+	var err error
+	k.raw, k.unknown, err = records.Read(ctx, s, at, k)
+	if k.raw == nil {
+		return nil, err
+	}
+	return k, err
+}
+
+// readKeyID returns the secrets of a key, or nil.
+func readKeyID(ctx context.Context, s storage.Storage, ns operation.Namespace, id string) (*keyIDRecord, error) {
+	k := &keyIDRecord{}
+	var err error
+	k.raw, k.unknown, err = records.Read(ctx, s, keys.ControlKeyID(ns.Tenant(), id), k)
+	if k.raw == nil {
+		return nil, err
+	}
+	return k, err
+}
+
+// A keyChange is one change of a key.
+type keyChange struct{ records.Change }
+
+func (c *keyChange) putSecret(k *keyRecord) {
+	c.Put(keys.ControlKey(hex.EncodeToString(k.Hash)), k.raw, k, k.unknown)
+}
+
+func (c *keyChange) putID(ns operation.Namespace, id string, k *keyIDRecord, now time.Time) {
+	k.Changed = max(k.Changed+1, now.UnixMicro())
+	c.Put(keys.ControlKeyID(ns.Tenant(), id), k.raw, k, k.unknown)
+}
+
+// createKey returns the change that makes a key which is not there.
+func createKey(k Key, now time.Time) *keyChange {
+	c := &keyChange{}
+	c.putSecret(newKeyRecord(k, now))
+	c.putID(operation.Namespace{Project: k.Project, Environment: k.Environment}, k.ID, &keyIDRecord{Hashes: [][]byte{secretHash(k.Secret)}, CreatedAt: now.UnixMicro()}, now)
+	return c
+}
+
+func newKeyRecord(k Key, now time.Time) *keyRecord {
+	r := &keyRecord{ID: k.ID, Project: k.Project, Environment: k.Environment, Scopes: sorted(k.Scopes), Hash: secretHash(k.Secret), CreatedAt: now.UnixMicro()}
+	if !k.ExpiresAt.IsZero() {
+		r.ExpiresAt = k.ExpiresAt.UnixMicro()
+	}
+	return r
+}
+
+// rotateKey returns the change that gives a key the secret of next. The one in use is accepted for
+// grace longer. All that the key was is kept but what next says.
+func rotateKey(id *keyIDRecord, inUse, next *keyRecord, grace time.Duration, now time.Time) *keyChange {
+	c := &keyChange{}
+	former := *inUse
+	if until := now.Add(grace).UnixMicro(); former.Until == 0 || until < former.Until {
+		former.Until = until
+	}
+	changed := *id
+	changed.Hashes = append([][]byte{next.Hash}, id.Hashes...)
+	changed.RevokedAt = 0
+	c.putSecret(next)
+	c.putSecret(&former)
+	c.putID(next.namespace(), next.ID, &changed, now)
+	return c
+}
+
+// revokeKey returns the change after which no secret of a key is accepted.
+func revokeKey(id *keyIDRecord, secrets []*keyRecord, now time.Time) *keyChange {
+	c := &keyChange{}
+	for _, s := range secrets {
+		if s.valid(now) {
+			revoked := *s
+			revoked.RevokedAt = now.UnixMicro()
+			c.putSecret(&revoked)
+		}
+	}
+	changed := *id
+	changed.RevokedAt = now.UnixMicro()
+	c.putID(secrets[0].namespace(), secrets[0].ID, &changed, now)
+	return c
+}
+
+// A seeding says what New makes of a key of Config.Keys.
+type seeding uint8
+
+const (
+	seedEqual   seeding = iota // it is there as it should be
+	seedNew                    // it is not there
+	seedChanged                // other scopes, or another expiry
+	seedSecret                 // another secret
+	seedFormer                 // its secret was rotated out: it stays out
+	seedRevoked                // its secret was revoked: it stays out
+)
+
+// decide decides on a key of Config.Keys: id and inUse are what is stored of it, or nil.
+func decide(want *keyRecord, id *keyIDRecord, inUse *keyRecord) seeding {
+	if id == nil {
+		return seedNew
+	}
+	i := slices.IndexFunc(id.Hashes, func(h []byte) bool { return slices.Equal(h, want.Hash) })
+	switch {
+	case i < 0:
+		return seedSecret
+	case i > 0:
+		return seedFormer
+	case inUse.RevokedAt != 0:
+		return seedRevoked
+	case !slices.Equal(inUse.Scopes, want.Scopes), inUse.ExpiresAt != want.ExpiresAt:
+		return seedChanged
+	}
+	return seedEqual
+}
+
+// A Key is one of Config.Keys, or one that an admin makes.
+type Key struct {
+	ID          string
+	Project     string
+	Environment string
+	Secret      string
+	Scopes      []string
+	ExpiresAt   time.Time // zero: never
+}
+
+// ErrTaken is the error of a key whose secret is that of another key.
+var ErrTaken = errors.New("control: the secret is that of another key")
+
+// seedGrace is how long a secret is accepted after New has replaced it.
+const seedGrace = time.Hour
+
+// Seed has the store have a key of Config.Keys. The error is ErrTaken if its secret is another key's.
+func (r *Keyring) Seed(ctx context.Context, k Key) error {
+	log := r.log.With("key", k.ID, "project", k.Project, "environment", k.Environment)
+	for {
+		now := time.Now()
+		want := newKeyRecord(k, now)
+		id, inUse, err := readKeyWithID(ctx, r.store, want.namespace(), k.ID)
+		if err != nil {
+			return err
+		}
+		var c *keyChange
+		what := decide(want, id, inUse)
+		switch what {
+		case seedEqual:
+			return nil
+		case seedFormer:
+			log.Warn("the secret of a key of Config.Keys was rotated out: it stays out")
+			return nil
+		case seedRevoked:
+			log.Warn("a key of Config.Keys was revoked: it stays out")
+			return nil
+		case seedNew:
+			c = createKey(k, now)
+		case seedChanged:
+			changed := *inUse
+			changed.Scopes, changed.ExpiresAt = want.Scopes, want.ExpiresAt
+			touched := *id
+			c = &keyChange{}
+			c.putSecret(&changed)
+			c.putID(want.namespace(), k.ID, &touched, now)
+		case seedSecret:
+			c = rotateKey(id, inUse, want, seedGrace, now)
+		}
+		if c.Err != nil {
+			return c.Err
+		}
+		err = settle.Commit(ctx, r.store, c.Batch, nil, func(ctx context.Context) (bool, error) {
+			return records.HoldsAll(ctx, r.store, c.Ops)
+		})
+		switch {
+		case err == nil:
+			if what != seedNew {
+				if what == seedSecret {
+					log = log.With("formerSecretAcceptedFor", seedGrace)
+				}
+				log.Warn("a key of Config.Keys has replaced what was stored", "scopes", want.Scopes)
+			}
+			return nil
+		case !errors.Is(err, storage.ErrConflict):
+			return err
+		}
+		taken, err := readSecret(ctx, r.store, want.Hash)
+		if err != nil {
+			return err
+		}
+		if taken != nil && (taken.namespace() != want.namespace() || taken.ID != want.ID) {
+			return ErrTaken
+		}
+	}
+}
+
+// readKeyWithID returns what is stored of a key and of its secret in use: nil if there is no such key.
+func readKeyWithID(ctx context.Context, s storage.Storage, ns operation.Namespace, id string) (*keyIDRecord, *keyRecord, error) {
+	all, secrets, err := readSecrets(ctx, s, ns, id, 1)
+	if err != nil || all == nil {
+		return nil, nil, err
+	}
+	return all, secrets[0], nil
+}
+
+// readSecrets returns what is stored of a key and of its newest secrets: most at most, or all.
+func readSecrets(ctx context.Context, s storage.Storage, ns operation.Namespace, id string, most int) (*keyIDRecord, []*keyRecord, error) {
+	all, err := readKeyID(ctx, s, ns, id)
+	if err != nil || all == nil {
+		return nil, nil, err
+	}
+	var secrets []*keyRecord
+	for i, hash := range all.Hashes {
+		if most > 0 && i == most {
+			break
+		}
+		k, err := readSecret(ctx, s, hash)
+		if err == nil && k == nil {
+			err = fmt.Errorf("%w: the key %q of %s has a secret without a record", storage.ErrCorrupt, id, ns.Tenant())
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		secrets = append(secrets, k)
+	}
+	if len(secrets) == 0 {
+		return nil, nil, fmt.Errorf("%w: the key %q of %s has no secret", storage.ErrCorrupt, id, ns.Tenant())
+	}
+	return all, secrets, nil
+}
+
+func sorted(texts []string) []string {
+	s := slices.Clone(texts)
+	slices.Sort(s)
+	return slices.Compact(s)
+}

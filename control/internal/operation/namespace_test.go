@@ -1,0 +1,67 @@
+package operation
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func TestRunIDs(t *testing.T) {
+	for id, ok := range map[string]bool{
+		"a": true, "a@b": true, "...": true, "a/b": true, "%2F": true, "ä": true, strings.Repeat("a", 128): true,
+		"": false, "@": false, "@a/b/c": false, ".": false, "..": false, "\xff": false, "a\x00b": false, strings.Repeat("a", 129): false,
+	} {
+		if got := RunIDProblem(id) == ""; got != ok {
+			t.Errorf("%q is a runId: %v, want %v", id, got, ok)
+		}
+	}
+}
+
+// A run has a runId in one namespace only.
+func TestNamespacesAreApart(t *testing.T) {
+	who := map[string]*Principal{
+		"home":  {Namespace: Namespace{"default", "default"}, Home: true},
+		"acme":  {Namespace: Namespace{"acme", "prod"}},
+		"test":  {Namespace: Namespace{"acme", "test"}},
+		"acme2": {Namespace: Namespace{"acme2", "prod"}},
+		"short": {Namespace: Namespace{"acme", "pro"}},
+	}
+	for _, id := range []string{"order-1", "a/b", "acme/prod/x", "x@acme/prod/y"} {
+		for name, k := range who {
+			engine, ok := k.EngineID(id)
+			if !ok {
+				t.Fatalf("%s has no run %q", name, id)
+			}
+			for other, o := range who {
+				got, ok := o.RunID(engine)
+				if want := other == name; ok != want || ok && got != id {
+					t.Errorf("%q of %s is %q, %v for %s", id, name, got, ok, other)
+				}
+			}
+		}
+	}
+	for _, id := range []string{"@acme/prod/x", "..", ""} {
+		for name, k := range who {
+			if got, ok := k.EngineID(id); ok {
+				t.Errorf("%s: %q is the run %q", name, id, got)
+			}
+		}
+	}
+	if got := who["acme"].Visible(`child "@acme/prod/a" of "@acme/prod/b"`); got != `child "a" of "b"` {
+		t.Errorf("got %s", got)
+	}
+}
+
+// An address of IPv6 is counted with its /64: a client has all of that.
+func TestNetwork(t *testing.T) {
+	for in, want := range map[string]string{
+		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::", "fe80::1%eth0": "fe80::",
+	} {
+		if got := Network(netip.MustParseAddr(in)); got != netip.MustParseAddr(want) {
+			t.Errorf("%s: got %v, want %s", in, got, want)
+		}
+	}
+	if got := Network(netip.Addr{}); got.IsValid() {
+		t.Errorf("no address: got %v", got)
+	}
+}

@@ -1,0 +1,65 @@
+package runs
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/control/internal/operation"
+	"github.com/weft-go/weft/control/wire"
+	"github.com/weft-go/weft/engine"
+)
+
+// runOf returns a run as k sees it. The run is one that k may see, with this runId.
+func runOf(k *operation.Principal, runID string, i *engine.Info) wire.Run {
+	b := wire.Run{
+		RunID: runID, WorkflowName: i.Workflow, Status: string(i.Status), DeploymentID: i.Deployment, Queue: i.Queue,
+		Attention: []wire.Attention{}, Waiting: []string{}, Labels: map[string]string{},
+		CreatedAt: i.CreatedAt.UTC(), StartedAt: i.StartedAt.UTC(), Life: i.Life, LifeAt: i.LifeAt.UTC(), EndedAt: i.EndedAt.UTC(),
+	}
+	for _, a := range i.Attention {
+		b.Attention = append(b.Attention, wire.Attention{
+			Reason: string(a.Reason), Operation: a.Operation, Name: a.Name, Detail: k.Visible(a.Detail), Since: a.Since.UTC(),
+		})
+	}
+	for _, w := range i.Waiting {
+		b.Waiting = append(b.Waiting, k.Visible(w))
+	}
+	for name, value := range i.Labels {
+		if !strings.HasPrefix(name, reservedLabels) {
+			b.Labels[name] = value
+		}
+	}
+	if c := i.Cancel; c != nil {
+		b.Cancel = &wire.Cancellation{By: c.By, Reason: k.Visible(c.Reason), At: c.At.UTC(), Terminated: c.Terminated}
+	}
+	if parent, ok := k.RunID(i.Parent); ok { // another namespace's is left out
+		b.Parent = parent
+	}
+	if i.Damaged != "" {
+		b.Damaged = "the record of the run cannot be read"
+	}
+	return b
+}
+
+// reservedLabels is how the names of labels begin that only Weft sets.
+const reservedLabels = "weft."
+
+// jsonOf returns a payload as JSON: as it is, or, of another codec, as an object of its name and
+// its bytes in base64.
+func jsonOf(codec string, data []byte) json.RawMessage {
+	if data == nil {
+		return nil
+	}
+	if (codec == "" || codec == weft.JSON.Name()) && json.Valid(data) {
+		return data
+	}
+	b, err := json.Marshal(struct {
+		Codec  string `json:"codec"`
+		Base64 []byte `json:"base64"`
+	}{codec, data})
+	if err != nil { // neither field allows it
+		panic(err)
+	}
+	return b
+}
