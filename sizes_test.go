@@ -14,7 +14,7 @@ const mostLines = 3500
 // large are the packages that may have more. internal/run is one concern, in files that each have a kind
 // of operation.
 var large = map[string]int{
-	"internal/run": 11_387,
+	"internal/run": 11_392,
 }
 
 // TestSizes fails if a package of the library has outgrown what a reader can hold: then it has more than one

@@ -2,9 +2,10 @@ package control
 
 import (
 	"context"
-	"github.com/weft-go/weft/control/internal/deployments"
 	"io"
 	"time"
+
+	"github.com/weft-go/weft/control/internal/deployments"
 )
 
 // MaxArtifact is the largest artifact of a deployment, in bytes.

@@ -31,6 +31,8 @@ type listAuditParams struct {
 	operation.Paging
 }
 
+var _ operation.Checker = (*listAuditParams)(nil)
+
 func (p *listAuditParams) Check() []operation.Issue {
 	issues := p.Paging.Check()
 	if p.Result != "" && p.Result != audit.Success && p.Result != audit.Failure {

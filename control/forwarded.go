@@ -1,10 +1,11 @@
 package control
 
 import (
-	"github.com/weft-go/weft/control/internal/operation"
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/weft-go/weft/control/internal/operation"
 )
 
 // A peer is where a request comes from.

@@ -1,11 +1,12 @@
 package control
 
 import (
-	"github.com/weft-go/weft/control/internal/operation"
 	"net/url"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/weft-go/weft/control/internal/operation"
 )
 
 // A router finds the operation of a path and a method.

@@ -3,10 +3,11 @@ package control
 import (
 	"bytes"
 	"context"
-	"github.com/weft-go/weft/control/internal/operation"
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/weft-go/weft/control/internal/operation"
 )
 
 // Limits of webhooks.

@@ -43,6 +43,7 @@ type Row struct {
 	Reason         string `cbor:"19,keyasint,omitempty"` // what the client gave as the reason
 }
 
+// What came of a call.
 const (
 	Success = "success"
 	Failure = "failure"

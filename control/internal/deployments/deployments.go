@@ -353,6 +353,8 @@ type activateParams struct {
 	Reason         *string         `json:"reason,omitempty"`
 }
 
+var _ operation.Checker = (*activateParams)(nil)
+
 func (p *activateParams) Check() []operation.Issue {
 	issues := operation.CheckReason(nil, p.Reason)
 	if _, ok := p.expected(); !ok {

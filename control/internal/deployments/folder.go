@@ -32,6 +32,7 @@ type Folder struct{ path string }
 // upload is how the names of files begin that are not complete.
 const upload = "upload-"
 
+// Put implements control.Artifacts, as do Open, Keep and Sweep.
 func (f *Folder) Put(ctx context.Context, r io.Reader) (digest string, size int64, err error) {
 	defer func() {
 		if err != nil {

@@ -17,6 +17,12 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
+// What they answer cannot be had again. See operation.Unrepeatable.
+var (
+	_ operation.Unrepeatable = (*createKeyParams)(nil)
+	_ operation.Unrepeatable = (*rotateKeyParams)(nil)
+)
+
 // Operations is the table of the operations on keys.
 func Operations() []*operation.Operation {
 	admin := []string{operation.ScopeAdmin}

@@ -11,7 +11,7 @@ import (
 // WritePatience is within which a client must take an answer, or a part of one.
 const WritePatience = 10 * time.Second
 
-// An Answer is what an operation answers. Either body is its JSON, or stream writes it.
+// An Answer is what an operation answers. Either Body is its JSON, or Stream writes it.
 type Answer struct {
 	Status int         // 0: 200
 	Body   any         // encoded as JSON; nil: none

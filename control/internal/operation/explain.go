@@ -78,20 +78,20 @@ func keyProblem(err error) *Problem {
 	return nil
 }
 
-// explain is that of every error. If a repetition could be a second effect, it does not ask for one.
+// explain returns the problem of an error of c. If a repetition could be a second effect, it does not ask for one.
 func (c *Call) explain(err error, write bool) *Problem {
 	p := Explain(err, write)
 	if p.Code == "outcome_unknown" && c.IdempotencyKey == "" {
-		if u, ok := c.params.(unrepeatable); ok && u.InsteadOfAgain() != "" {
+		if u, ok := c.params.(Unrepeatable); ok && u.InsteadOfAgain() != "" {
 			p.Retry, p.Recovery = never, u.InsteadOfAgain()
 		}
 	}
 	return p
 }
 
-// An unrepeatable is a struct of parameters with which a repetition could be a second effect. It says what to do instead
-// if the outcome is unknown; "": the same request can be sent again.
-type unrepeatable interface{ InsteadOfAgain() string }
+// An Unrepeatable is a struct of parameters with which a repetition could be a second effect. It says what to do instead
+// if the outcome is unknown; "": the same request can be sent again. A package says of each that it is one, as of a Checker.
+type Unrepeatable interface{ InsteadOfAgain() string }
 
 // NoActiveDeployment is the problem of a start that needs an active deployment.
 func NoActiveDeployment() *Problem {

@@ -74,8 +74,9 @@ func jsonTypeOf(t reflect.Type) string {
 	return ""
 }
 
-// A checker is a struct of parameters that has rules of its own.
-type checker interface{ Check() []Issue }
+// A Checker is a struct of parameters that has rules of its own. Check returns what is wrong. The reader of the parameters finds
+// it by its method: a package says of each of its Checkers that it is one, so that it does not lose its rules unseen.
+type Checker interface{ Check() []Issue }
 
 // readerOf returns what decodes raw, an object of all parameters by name, into a *P, and checks it.
 func readerOf[P any]() func(raw []byte) (any, []Issue) {
@@ -88,7 +89,7 @@ func readerOf[P any]() func(raw []byte) (any, []Issue) {
 		if issues := missing(fields, raw, reflect.ValueOf(p).Elem()); len(issues) > 0 {
 			return nil, issues
 		}
-		if c, ok := any(p).(checker); ok {
+		if c, ok := any(p).(Checker); ok {
 			if issues := c.Check(); len(issues) > 0 {
 				return nil, issues
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/weft-go/weft/idempotency"
 )
 
-// Values of problem.Retry: whether a client may send the request again.
+// Values of Problem.Retry: whether a client may send the request again.
 const (
 	SameKey = "same-key"
 	newKey  = "new-key"

@@ -45,6 +45,24 @@ func act[P any](r *Runs, run func(ctx context.Context, c *call, p *P) (operation
 	})
 }
 
+// These have rules of their own, or must not be repeated. See operation.Checker.
+var (
+	_ operation.Checker      = (*cancelParams)(nil)
+	_ operation.Checker      = (*clearParams)(nil)
+	_ operation.Checker      = (*eventParams)(nil)
+	_ operation.Checker      = (*getParams)(nil)
+	_ operation.Checker      = (*listParams)(nil)
+	_ operation.Checker      = (*purgeParams)(nil)
+	_ operation.Checker      = (*resetParams)(nil)
+	_ operation.Checker      = (*resultParams)(nil)
+	_ operation.Checker      = (*stopBulkParams)(nil)
+	_ operation.Checker      = (*streamParams)(nil)
+	_ operation.Checker      = (*valuesParams)(nil)
+	_ operation.Unrepeatable = (*hookParams)(nil)
+	_ operation.Unrepeatable = (*sendParams)(nil)
+	_ operation.Unrepeatable = (*updateParams)(nil)
+)
+
 // Operations is the table of them.
 func (r *Runs) Operations() []*operation.Operation {
 	return slices.Concat(r.runOperations(), r.bulkOperations(), r.signalOperations(), r.updateOperations(), r.valueOperations(), r.hookOperations())
