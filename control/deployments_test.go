@@ -451,7 +451,7 @@ func TestArtifacts(t *testing.T) {
 	}
 	s.upload("manifest", `{"deploymentId":"v1"}`, "artifact", bytesOf).is(t, 200, "")
 	s.upload("manifest", `{"deploymentId":"v1"}`, "artifact", "others").is(t, 409, "deployment_exists")
-	s.upload("artifact", bytesOf, "manifest", `{"deploymentId":"v2"}`).is(t, 400, "invalid_request")
+	s.upload("artifact", "x", "manifest", `{"deploymentId":"v2"}`).is(t, 400, "invalid_request") // of a large one, the rest is waited for a second
 	s.upload("manifest", `{"deploymentId":"v2"}`).is(t, 400, "invalid_request")
 	s.upload("manifest", `{"deploymentId":"v2"}`, "artifact", "x", "artifact", "y").is(t, 400, "invalid_request")
 	s.upload("manifest", `{"deploymentId":"v2"}`, "more", "x").is(t, 400, "invalid_request")

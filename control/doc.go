@@ -30,7 +30,8 @@
 //
 // A request with an Idempotency-Key takes effect once. A repetition gets the first answer, from any process,
 // for [Config].IdempotencyTTL. A change, its answer and its audit row are one commit: a crash leaves all of
-// them or none. If a client does not learn what became of a request, it sends the same request again.
+// them or none. Signals, updates and what resumes a hook have an id instead of such a key, and their audit row follows in a commit of
+// its own: a crash between the two loses the row. If a client does not learn what became of a request, it sends the same request again.
 //
 // # Errors
 //
@@ -65,14 +66,17 @@ package control
 //  1. ServeHTTP (serve) finds the operation by path and method (route). The table of operations is made
 //     of functions like runs.Operations, beside what they do. A row is a route, a method of JSON-RPC and an action
 //     of the audit at once.
-//  2. The checks follow in this order: https (forwarded), token (keyring), scope and namespace (operation, Permits), rate
+//  2. The checks follow in this order: https (forwarded), token (keyring), scope (operation, Permits), rate
 //     (keyring), media type, size, header (serve), strict JSON and shape (operation). A body is not read before the
 //     rate has been counted, but for JSON-RPC, whose requests count. What is refused stores nothing but its audit row.
 //  3. The parameters of path, query and body become one JSON object (operation, Gather), as JSON-RPC sends
 //     them. From there on (operation, Perform) all transports are alike: the object is decoded into the
-//     parameters of the operation, which then runs with a call.
+//     parameters of the operation, which then runs with a call. A run is looked for in the namespace of the key (runs), so what belongs
+//     to another one is not found. Some operations ask for a further scope, such as a signal that starts a run.
 //  4. An operation that changes something does so in Call.Mutate (operation): it stages its change, the ledger
-//     its answer, and the batch has the audit row too.
+//     its answer, and the batch has the audit row too. Those with Operation.Follows call the engine instead, which commits
+//     many of them at once (internal/intake, send), and are audited afterwards. A signal takes this way: runs, signals, then
+//     Engine.SendSignal.
 //  5. An error becomes a problem (operation, Explain), and the answer is written (serve, finish). The audit is told
 //     (operation, Call.Audit), and Config.Observe: before the answer, but of a webhook after its handler.
 //
