@@ -39,6 +39,8 @@ type publishOptions struct {
 	IdempotencyKey *string `json:"idempotencyKey,omitempty"`
 }
 
+var _ operation.Checker = (*publishParams)(nil)
+
 func (p *publishParams) Check() (issues []operation.Issue) {
 	if p.QueueName == "" {
 		issues = append(issues, operation.Issue{Path: "/queueName", Problem: "is required"})

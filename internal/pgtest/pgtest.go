@@ -411,7 +411,8 @@ func (s *Server) Still(t testing.TB, f func()) {
 	}
 }
 
-// still stops the parent process first, so that no new processes appear.
+// still stops the parent process first, so that no new processes appear. It looks for them before it stops any: under load, a look
+// takes as long as a commit, and what is within one is to be stopped there.
 func (s *Server) still(f func()) (err error) {
 	var stopped []int
 	defer func() {
@@ -419,39 +420,24 @@ func (s *Server) still(f func()) (err error) {
 			err = errors.Join(err, ended(syscall.Kill(pid, syscall.SIGCONT)))
 		}
 	}()
-	stop := func(pid int) error {
-		stopped = append(stopped, pid)
-		return ended(syscall.Kill(pid, syscall.SIGSTOP))
-	}
-	// Those that are known before the first one stops, without a pause between them: to look for
-	// them takes as long as a commit where other programs want the processors, too.
 	first := s.cmd.Process.Pid
-	known, _, err := family(first)
-	if err != nil {
-		return err
-	}
-	for _, pid := range append([]int{first}, known...) {
-		if !slices.Contains(stopped, pid) {
-			if err := stop(pid); err != nil {
-				return err
-			}
-		}
-	}
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		all, moving, err := family(first)
 		if err != nil {
 			return err
 		}
-		for _, pid := range all {
-			if !slices.Contains(stopped, pid) {
-				if err := stop(pid); err != nil {
-					return err
-				}
-			}
-		}
 		if moving == 0 {
 			f()
 			return nil
+		}
+		for _, pid := range append([]int{first}, all...) {
+			if slices.Contains(stopped, pid) {
+				continue
+			}
+			stopped = append(stopped, pid)
+			if err := ended(syscall.Kill(pid, syscall.SIGSTOP)); err != nil {
+				return err
+			}
 		}
 	}
 	return errors.New("the processes did not stop within a minute")

@@ -17,8 +17,11 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// What they answer cannot be had again. See operation.Unrepeatable.
+// These have rules of their own, and what they answer cannot be had again. See operation.Checker.
 var (
+	_ operation.Checker      = (*createKeyParams)(nil)
+	_ operation.Checker      = (*listKeysParams)(nil)
+	_ operation.Checker      = (*rotateKeyParams)(nil)
 	_ operation.Unrepeatable = (*createKeyParams)(nil)
 	_ operation.Unrepeatable = (*rotateKeyParams)(nil)
 )

@@ -50,7 +50,7 @@ type Principal struct {
 
 // Has reports whether the principal has a scope. admin has all.
 func (k *Principal) Has(scope string) bool {
-	return k != nil && (slices.Contains(k.Scopes, scope) || slices.Contains(k.Scopes, "admin"))
+	return k != nil && (slices.Contains(k.Scopes, scope) || slices.Contains(k.Scopes, ScopeAdmin))
 }
 
 // maxRunID is the length of the longest runId in bytes.

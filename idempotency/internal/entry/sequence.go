@@ -98,7 +98,7 @@ func (src *Source) Without(next *Entry, hash string) (to Sequence, changed bool)
 	return to, false
 }
 
-// Advance is Become. c also remembers to, for Left.
+// Advance has c store to in the place of src, as Become does. c keeps to for Left.
 func (src *Source) Advance(c *Change, to Sequence) error {
 	if err := src.Become(c, to); err != nil {
 		return err
