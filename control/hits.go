@@ -130,9 +130,7 @@ func (h *hitCounter) count(ctx context.Context, hits map[int64]int64) error {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		ops, conditions, err := h.adding(ctx, hits)
 		if err == nil {
-			err = settle.Commit(ctx, h.store, storage.Batch{If: conditions, Ops: ops}, nil, func(ctx context.Context) (bool, error) {
-				return records.HoldsAll(ctx, h.store, ops)
-			})
+			err = settle.Commit(ctx, h.store, storage.Batch{If: conditions, Ops: ops}, nil, settle.Stored(h.store, ops...))
 		}
 		if err == nil || errors.Is(err, storage.ErrClosed) || record.Damaged(err) {
 			return err

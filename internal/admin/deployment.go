@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -109,14 +108,9 @@ func (e *Admin) replace(ctx context.Context, now, next *run.ActiveRecord) (again
 		return false, err
 	}
 	b.If = append(b.If, now.Unchanged())
-	b.Ops = append(b.Ops, storage.Put(run.ActiveKey, raw))
-	err = settle.Commit(ctx, e.Store, b, unsure, func(ctx context.Context) (bool, error) {
-		there, err := e.Store.Get(ctx, run.ActiveKey)
-		if errors.Is(err, storage.ErrNotFound) {
-			return false, nil
-		}
-		return err == nil && bytes.Equal(there, raw), err
-	})
+	put := storage.Put(run.ActiveKey, raw)
+	b.Ops = append(b.Ops, put)
+	err = settle.Commit(ctx, e.Store, b, unsure, settle.Stored(e.Store, put))
 	if !errors.Is(err, storage.ErrConflict) {
 		return false, err
 	}

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -69,13 +68,7 @@ func (e *Admin) raiseFloor(ctx context.Context, floor uint64, by weft.Actor) (ag
 		unchanged = storage.Equal(meta.FloorKey, now.Raw)
 	}
 	b := storage.Batch{If: []storage.Condition{unchanged}, Ops: []storage.Op{storage.Put(meta.FloorKey, raw)}}
-	err = settle.Commit(ctx, e.Store, b, nil, func(ctx context.Context) (bool, error) {
-		there, err := e.Store.Get(ctx, meta.FloorKey)
-		if errors.Is(err, storage.ErrNotFound) {
-			return false, nil
-		}
-		return err == nil && bytes.Equal(there, raw), err
-	})
+	err = settle.Commit(ctx, e.Store, b, nil, settle.Stored(e.Store, b.Ops...))
 	switch {
 	case errors.Is(err, storage.ErrConflict):
 		return true, nil

@@ -2,6 +2,7 @@
 package settle
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,22 @@ func Commit(ctx context.Context, s storage.Storage, b storage.Batch, unknown fun
 		if !backoff.Wait(ctx, pause) {
 			return fmt.Errorf("weft: commit: outcome unknown: %w (%w)", err, context.Cause(ctx))
 		}
+	}
+}
+
+// Stored returns a mine for Commit: whether the store has what all of ops put.
+func Stored(s storage.Storage, ops ...storage.Op) func(context.Context) (bool, error) {
+	return func(ctx context.Context) (bool, error) {
+		for _, o := range ops {
+			now, err := s.Get(ctx, o.Key)
+			if errors.Is(err, storage.ErrNotFound) {
+				return false, nil
+			}
+			if err != nil || !bytes.Equal(now, o.Value) {
+				return false, err
+			}
+		}
+		return true, nil
 	}
 }
 

@@ -152,13 +152,7 @@ func (l *Incarnation) renew(ctx context.Context) error {
 		Ops:    []storage.Op{put},
 		Urgent: true,
 	}
-	err = settle.Commit(ctx, l.Worker.Store, b, l.Unsure("renewal", ""), func(ctx context.Context) (bool, error) {
-		raw, err := l.Worker.Store.Get(ctx, put.Key)
-		if errors.Is(err, storage.ErrNotFound) {
-			return false, nil
-		}
-		return err == nil && string(raw) == string(put.Value), err
-	})
+	err = settle.Commit(ctx, l.Worker.Store, b, l.Unsure("renewal", ""), settle.Stored(l.Worker.Store, put))
 	if err == nil {
 		l.lease = put.Value
 	}

@@ -238,9 +238,7 @@ func (r *Keyring) Seed(ctx context.Context, k Key) error {
 		if c.Err != nil {
 			return c.Err
 		}
-		err = settle.Commit(ctx, r.store, c.Batch, nil, func(ctx context.Context) (bool, error) {
-			return records.HoldsAll(ctx, r.store, c.Ops)
-		})
+		err = settle.Commit(ctx, r.store, c.Batch, nil, settle.Stored(r.store, c.Ops...))
 		switch {
 		case err == nil:
 			if what != seedNew {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
-	"github.com/weft-go/weft/control/internal/records"
 	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/canon"
@@ -84,7 +83,7 @@ func (c *Call) attempt(ctx context.Context, apply func(ctx context.Context, tx s
 	if err != nil {
 		return Answer{}, presume, c.explain(err, false)
 	}
-	landed := func(ctx context.Context) (bool, error) { return records.HoldsAll(ctx, c.Store, []storage.Op{put}) }
+	landed := settle.Stored(c.Store, put)
 	given := false // the key is no new one
 	settling, stop := context.WithCancel(ctx)
 	defer stop()

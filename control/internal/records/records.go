@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/weft-go/weft/internal/record"
@@ -46,20 +45,6 @@ func (c *Change) Put(at, raw []byte, v any, keep record.Unknown) {
 	data, err := record.Seal(at, Version, v, keep)
 	c.Err = errors.Join(c.Err, err)
 	c.Ops = append(c.Ops, storage.Put(at, data))
-}
-
-// HoldsAll reports whether the store has what ops put.
-func HoldsAll(ctx context.Context, s storage.Storage, ops []storage.Op) (bool, error) {
-	for _, o := range ops {
-		now, err := s.Get(ctx, o.Key)
-		if errors.Is(err, storage.ErrNotFound) {
-			return false, nil
-		}
-		if err != nil || !slices.Equal(now, o.Value) {
-			return false, err
-		}
-	}
-	return true, nil
 }
 
 // Time returns the time of a record; 0 is the zero time.

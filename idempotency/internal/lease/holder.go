@@ -63,7 +63,7 @@ func (hs *Holders) Own(ctx context.Context) (*Holder, error) {
 	sent := time.Now()
 	present.Store(h.ID, true)
 	b := storage.Batch{If: []storage.Condition{storage.Absent(put.Key)}, Ops: []storage.Op{put}, Urgent: true}
-	if err := settle.Commit(ctx, hs.Store, b, nil, hs.reads(put)); err != nil {
+	if err := settle.Commit(ctx, hs.Store, b, nil, settle.Stored(hs.Store, put)); err != nil {
 		present.Delete(h.ID)
 		h.lose()
 		return nil, fmt.Errorf("idempotency: register a holder of claims: %w", err)
@@ -87,17 +87,6 @@ func (hs *Holders) lease(h *Holder) (storage.Op, error) {
 	return storage.Put(key, raw), err
 }
 
-// reads returns a function that says whether op is in the store.
-func (hs *Holders) reads(op storage.Op) func(context.Context) (bool, error) {
-	return func(ctx context.Context) (bool, error) {
-		raw, err := hs.Store.Get(ctx, op.Key)
-		if errors.Is(err, storage.ErrNotFound) {
-			return false, nil
-		}
-		return err == nil && string(raw) == string(op.Value), err
-	}
-}
-
 // renew renews the lease of h, which was sent at a time, until the ledger is closed or the lease is
 // lost. A timer ends it in time even if the store blocks.
 func (hs *Holders) renew(h *Holder, sent time.Time) {
@@ -118,7 +107,7 @@ func (hs *Holders) renew(h *Holder, sent time.Time) {
 		put, err := hs.lease(h)
 		if err == nil {
 			b := storage.Batch{If: []storage.Condition{storage.Equal(put.Key, h.raw)}, Ops: []storage.Op{put}, Urgent: true}
-			err = settle.Commit(ctx, hs.Store, b, nil, hs.reads(put))
+			err = settle.Commit(ctx, hs.Store, b, nil, settle.Stored(hs.Store, put))
 		}
 		cancel()
 		if err != nil || !end.Stop() {
