@@ -60,28 +60,23 @@ func listAudit(ctx context.Context, c *operation.Call, p *listAuditParams) (oper
 	if to != nil {
 		r.End = keys.ControlAudit(c.Who.Tenant(), audit.FirstULID(*to))
 	}
-	page := weft.Page[wire.AuditRow]{Next: p.Cursor}
 	if from != nil && to != nil && !from.Before(*to) {
-		return operation.Answer{Body: page}, nil
+		return operation.Answer{Body: weft.Page[wire.AuditRow]{Next: p.Cursor}}, nil
 	}
 	// A cursor must be in the list as a whole: its end moves on while somebody reads ascending.
 	list := operation.Listing{Range: r, Paging: p.Paging}
-	err := list.Walk(ctx, c.Store, func(e storage.Entry) (bool, error) {
+	page, err := operation.PageOf(ctx, c.Store, list, func(e storage.Entry) (found wire.AuditRow, ok bool, err error) {
 		row := &audit.Row{}
 		if _, err := record.Open(e.Key, e.Value, records.Version, row); err != nil {
-			return false, err
+			return found, false, err
 		}
 		if p.Action != "" && row.Action != p.Action || p.Result != "" && row.Result != p.Result ||
 			p.KeyID != "" && row.KeyID != p.KeyID || p.RunID != "" && row.RunID != p.RunID {
-			return false, nil
+			return found, false, nil
 		}
-		page.Data = append(page.Data, rowOf(row))
-		return true, nil
-	}, func(next string, more bool) { page.Next, page.HasMore = next, more })
-	if err != nil {
-		return operation.Answer{}, err
-	}
-	return operation.Answer{Body: page}, nil
+		return rowOf(row), true, nil
+	})
+	return operation.Answer{Body: page}, err
 }
 
 // rowOf returns a row as clients see it.

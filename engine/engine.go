@@ -5,12 +5,11 @@ import (
 	"math"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/weft-go/weft/internal/admin"
 	"github.com/weft-go/weft/internal/bulk"
 	"github.com/weft-go/weft/internal/chunks"
 	"github.com/weft-go/weft/internal/follow"
+	"github.com/weft-go/weft/internal/ids"
 	"github.com/weft-go/weft/internal/inspect"
 	"github.com/weft-go/weft/internal/intake"
 	"github.com/weft-go/weft/internal/journal"
@@ -86,7 +85,7 @@ func New(c Config) (*Engine, error) {
 		Log:        c.Logger,
 		Now:        time.Now,
 		Read:       readClocks,
-		NewID:      func() string { return makeID(time.Now()) },
+		NewID:      func() string { return ids.ULID(time.Now()) },
 		Base:       context.Background(),
 		MaxPayload: MaxPayload,
 		MaxBytes:   run.MostBytes,
@@ -121,13 +120,6 @@ func New(c Config) (*Engine, error) {
 	eng := assemble(e, c, limits.NewGate(c.MaxActivities, c.LeaseTTL, c.Logger))
 	eng.reader.Hub, eng.reader.Streams = hub, &chunks.Tails{Hub: hub, Store: e.Store}
 	return eng, nil
-}
-
-// makeID returns a new ULID with the time now. A time outside the range of a ULID, such
-// as one before 1970 from a clock that was not set, is replaced by the nearest in range.
-func makeID(now time.Time) string {
-	ms := uint64(max(now.UnixMilli(), 0))
-	return ulid.MustNew(min(ms, ulid.MaxTime()), ulid.DefaultEntropy()).String()
 }
 
 // checkStore refuses a store that lacks a capability that the mode needs.

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/idempotency/internal/lease"
 	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/ids"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/reconcile"
 	"github.com/weft-go/weft/internal/saturate"
@@ -100,7 +101,7 @@ func (a *attempt) reserved(ctx context.Context) (err error) {
 		return nil
 	}
 	if a.reserve == nil {
-		a.claim.EffectID = "eff_" + newID(a.time())
+		a.claim.EffectID = "eff_" + ids.ULID(a.time())
 		return nil
 	}
 	defer func() {

@@ -10,13 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/idempotency/internal/clock"
 	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/idempotency/internal/lease"
 	"github.com/weft-go/weft/internal/canon"
+	"github.com/weft-go/weft/internal/ids"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/storage"
 )
@@ -221,7 +220,7 @@ func start(ctx context.Context, c Config, codecs payload.Codecs, wall func() tim
 	core.life, core.end = context.WithCancel(ctx)
 	holders := lease.Config{
 		Store: c.Storage, TTL: c.Lease, Clock: core.clock, Logger: c.Logger,
-		NewID: func() string { return newID(core.time()) },
+		NewID: func() string { return ids.ULID(core.time()) },
 		Life:  core.life, Go: core.background.Go,
 	}
 	if x, ok := storage.As[storage.Exclusive](c.Storage); ok {
@@ -302,12 +301,6 @@ func (l *Ledger) enter(ctx context.Context) error {
 }
 
 func (l *Ledger) leave() { l.calls.Done() }
-
-// newID returns a ULID.
-func newID(now time.Time) string {
-	ms := uint64(max(now.UnixMilli(), 0))
-	return ulid.MustNew(min(ms, ulid.MaxTime()), ulid.DefaultEntropy()).String()
-}
 
 // get returns the entry of a key, or nil.
 func (l *Ledger) get(ctx context.Context, k Key, hash string) (*entry.Entry, error) {

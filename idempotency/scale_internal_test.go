@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/idempotency/internal/entry"
+	"github.com/weft-go/weft/internal/ids"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
@@ -28,7 +29,7 @@ func expired(t testing.TB, s storage.Storage, entries int) {
 		k := Key{Tenant: "shop", SourceType: "refund-request", SourceID: fmt.Sprint("req-", n), Action: "refund"}
 		e := &entry.Entry{
 			Key: entry.Key(k), FirstSeen: sealed.UnixMicro(), Keep: DefaultRetention.Microseconds(), Attempt: 1,
-			Request: make([]byte, 256), EffectID: "eff_" + newID(sealed), Owner: make([]byte, 16),
+			Request: make([]byte, 256), EffectID: "eff_" + ids.ULID(sealed), Owner: make([]byte, 16),
 		}
 		c, err := entry.Changing(entry.Key(k), k.Hash(), nil, e.Sealed(sealed.Add(time.Duration(n)*time.Microsecond), "", entry.Result{Data: make([]byte, 512)}))
 		if err != nil {

@@ -57,6 +57,12 @@ func (s *Source) New(p Prefix, now time.Time) string {
 	return string(p) + id.String()
 }
 
+// ULID returns a ULID without a prefix. Of one millisecond, later ones are greater. A time outside the range of a ULID, such
+// as one before 1970 from a clock that was not set, is replaced by the nearest in range.
+func ULID(at time.Time) string {
+	return ulid.MustNew(milliseconds(at), ulid.DefaultEntropy()).String()
+}
+
 // Time returns when an id was minted.
 func Time(p Prefix, id string) (time.Time, error) {
 	u, err := parse(p, id)

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/control/internal/operation"
 	"github.com/weft-go/weft/control/internal/records"
 	"github.com/weft-go/weft/control/wire"
+	"github.com/weft-go/weft/internal/ids"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
@@ -113,7 +113,7 @@ func create(ctx context.Context, c *operation.Call, p *createKeyParams) (operati
 	if err != nil {
 		return operation.Answer{}, err
 	}
-	k := Key{Project: ns.Project, Environment: ns.Environment, Secret: newSecret(), Scopes: texts(p.Scopes), ID: "key_" + operation.NewULID(time.Now())}
+	k := Key{Project: ns.Project, Environment: ns.Environment, Secret: newSecret(), Scopes: texts(p.Scopes), ID: "key_" + ids.ULID(time.Now())}
 	if p.KeyID != nil {
 		k.ID = *p.KeyID
 	}
@@ -237,29 +237,23 @@ func list(ctx context.Context, c *operation.Call, p *listKeysParams) (operation.
 	if c.Who.Home && p.Project == nil && p.Environment == nil {
 		r = keys.ControlKeyIDs("")
 	}
-	page := weft.Page[wire.Key]{Next: p.Cursor}
-	list := operation.Listing{Range: r, Paging: p.Paging}
-	err = list.Walk(ctx, c.Store, func(e storage.Entry) (bool, error) {
+	page, err := operation.PageOf(ctx, c.Store, operation.Listing{Range: r, Paging: p.Paging}, func(e storage.Entry) (k wire.Key, ok bool, err error) {
 		found := &keyIDRecord{}
 		if _, err := record.Open(e.Key, e.Value, records.Version, found); err != nil {
-			return false, err
+			return k, false, err
 		}
 		of, name, err := keys.ControlNames(e.Key)
 		if err != nil {
-			return false, err
+			return k, false, err
 		}
 		project, environment, _ := strings.Cut(of, "/")
 		_, inUse, err := readKeyWithID(ctx, c.Store, operation.Namespace{Project: project, Environment: environment}, name)
 		if err != nil || inUse == nil {
-			return false, err
+			return k, false, err
 		}
-		page.Data = append(page.Data, keyOf(inUse))
-		return true, nil
-	}, func(next string, more bool) { page.Next, page.HasMore = next, more })
-	if err != nil {
-		return operation.Answer{}, err
-	}
-	return operation.Answer{Body: page}, nil
+		return keyOf(inUse), true, nil
+	})
+	return operation.Answer{Body: page}, err
 }
 
 func keyOf(k *keyRecord) wire.Key {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 
+	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -17,17 +18,16 @@ type Listing struct {
 // maxWalk is how many entries are read for one page.
 const maxWalk = 10_000
 
-// Walk calls take for the entries of the page, until as many as wanted are taken, and then done with
-// the cursor of the next page.
-func (l Listing) Walk(ctx context.Context, s storage.Storage, take func(storage.Entry) (bool, error), done func(next string, more bool)) error {
-	r := l.Range
+// PageOf returns the page of l, of what item makes of the entries. item returns false for an entry that is not of the list.
+func PageOf[T any](ctx context.Context, s storage.Storage, l Listing, item func(storage.Entry) (T, bool, error)) (weft.Page[T], error) {
+	page, r := weft.Page[T]{Next: l.Cursor}, l.Range
 	if !l.Ascending() {
 		r.Reverse = true
 	}
 	if l.Cursor != "" {
 		at, err := base64.RawURLEncoding.DecodeString(l.Cursor)
 		if err != nil || bytes.Compare(at, l.Start) < 0 || l.End != nil && bytes.Compare(at, l.End) >= 0 {
-			return BadCursor()
+			return page, BadCursor()
 		}
 		if r.Reverse {
 			r.End = at
@@ -36,27 +36,25 @@ func (l Listing) Walk(ctx context.Context, s storage.Storage, take func(storage.
 		}
 	}
 	r.Limit = min(l.Most()+1, storage.DefaultLimit)
-	taken, read, size := 0, 0, 0
-	last := l.Cursor
+	read, size := 0, 0
 	for e, err := range storage.All(ctx, s, r) {
 		if err != nil {
-			return err
+			return page, err
 		}
-		if taken == l.Most() || read == maxWalk || size > MaxPageBytes {
-			done(last, true)
-			return nil
+		if len(page.Data) == l.Most() || read == maxWalk || size > MaxPageBytes {
+			page.HasMore = true
+			return page, nil
 		}
 		read++
-		ok, err := take(e)
+		v, ok, err := item(e)
 		if err != nil {
-			return err
+			return page, err
 		}
 		if ok {
-			taken++
+			page.Data = append(page.Data, v)
 			size += len(e.Value)
 		}
-		last = base64.RawURLEncoding.EncodeToString(e.Key)
+		page.Next = base64.RawURLEncoding.EncodeToString(e.Key)
 	}
-	done(last, false)
-	return nil
+	return page, nil
 }

@@ -8,16 +8,15 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/weft-go/weft/control/internal/audit"
+	"github.com/weft-go/weft/internal/ids"
 )
 
 // newAuditRow returns the row of a call that was answered with a status and, if it failed, a code.
 func (c *Call) newAuditRow(status int, code string) *audit.Row {
 	now := time.Now()
 	row := &audit.Row{
-		ID: NewULID(now), Action: c.Op.Name, Resource: audit.Short(c.Resource), Result: audit.Success,
+		ID: ids.ULID(now), Action: c.Op.Name, Resource: audit.Short(c.Resource), Result: audit.Success,
 		IP: address(c.From), UserAgent: audit.Short(c.Agent), CreatedAt: now.UnixMicro(), Lane: c.Op.Lane(), Deduped: c.Note.Deduped,
 		CorrelationID: c.CorrelationID, RunID: audit.Short(cmp.Or(c.Note.RunID, c.Behalf)), IdempotencyKey: audit.Short(c.IdempotencyKey),
 		Status: status, Code: code, Reason: audit.Short(c.reason()),
@@ -93,10 +92,4 @@ func Network(a netip.Addr) netip.Addr {
 		return a
 	}
 	return p.Addr()
-}
-
-// NewULID returns a ULID of a time. Of one millisecond, later ones are greater.
-func NewULID(at time.Time) string {
-	ms := uint64(max(at.UnixMilli(), 0))
-	return ulid.MustNew(min(ms, ulid.MaxTime()), ulid.DefaultEntropy()).String()
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/control/internal/operation"
@@ -261,27 +260,22 @@ func bulkOf(k *operation.Principal, bulkID string, i *engine.BulkInfo) wire.Bulk
 type listBulksParams struct{ operation.Paging }
 
 func listBulks(ctx context.Context, c *call, p *listBulksParams) (operation.Answer, error) {
-	page := weft.Page[wire.Bulk]{Next: p.Cursor}
 	list := operation.Listing{Range: keys.BulksOf(c.Who.Prefix()), Paging: p.Paging}
-	err := list.Walk(ctx, c.Store, func(e storage.Entry) (bool, error) {
+	page, err := operation.PageOf(ctx, c.Store, list, func(e storage.Entry) (b wire.Bulk, ok bool, err error) {
 		id, err := keys.Last(e.Key)
 		if err != nil {
-			return false, err
+			return b, false, err
 		}
 		bulkID, ours := c.Who.RunID(id)
 		if !ours {
-			return false, nil
+			return b, false, nil
 		}
 		r, err := bulk.Open(e)
 		if err != nil {
-			return false, err
+			return b, false, err
 		}
 		i := r.Info()
-		page.Data = append(page.Data, bulkOf(c.Who, bulkID, &i))
-		return true, nil
-	}, func(next string, more bool) { page.Next, page.HasMore = next, more })
-	if err != nil {
-		return operation.Answer{}, err
-	}
-	return operation.Answer{Body: page}, nil
+		return bulkOf(c.Who, bulkID, &i), true, nil
+	})
+	return operation.Answer{Body: page}, err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/weft-go/weft/control/internal/operation"
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/ids"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/stage"
@@ -165,7 +166,7 @@ func createRun(ctx context.Context, c *call, p *createParams) (operation.Answer,
 		return operation.Answer{}, homeOnly("deploymentId and queue")
 	}
 	return c.Mutate(ctx, func(ctx context.Context, tx storage.Tx) (operation.Answer, error) {
-		runID := "wrun_" + operation.NewULID(time.Now())
+		runID := "wrun_" + ids.ULID(time.Now())
 		if p.RunID != nil {
 			runID = *p.RunID
 		}

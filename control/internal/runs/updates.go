@@ -12,6 +12,7 @@ import (
 	"github.com/weft-go/weft/control/internal/operation"
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/ids"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/storage"
@@ -73,7 +74,7 @@ func callUpdate(ctx context.Context, c *call, p *updateParams) (operation.Answer
 	if p.Start != nil && !c.Who.Has(operation.ScopeTriggerWrite) {
 		return operation.Answer{}, operation.MissingScope(operation.ScopeTriggerWrite)
 	}
-	updateID := "upd_" + operation.NewULID(time.Now())
+	updateID := "upd_" + ids.ULID(time.Now())
 	if p.UpdateID != nil {
 		updateID = *p.UpdateID
 	}
