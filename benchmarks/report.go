@@ -38,6 +38,14 @@ var ratios = []ratio{
 	{"l1c200", "effects/s", rawCommits, "effects/s", "of grouped raw, claims first"},
 	{"l1uuid", "effects/s", rawEffects, "effects/s", "of grouped raw"},
 	{"l1uuid", "effects/s", rawCommits, "effects/s", "of grouped raw, claims first"},
+	{"w13", "chunks/s, 100 at once", rawHundred, "rows/s", "chunks, 100 at once, of raw, 100 rows"},
+	{"w13", "chunks/s, 1 at once", rawOne, "rows/s", "chunks, one by one, of raw, one row"},
+	{"w14", "messages/s, published one at a time", rawOne, "rows/s", "published one at a time, of raw, one row"},
+	{"w14", "messages/s, published 200 at once", rawHundred, "rows/s", "published 200 at once, of raw, 100 rows"},
+	{"w14", "messages/s, published to acknowledged, 1 receiving", rawHundred, "rows/s", "published to acknowledged, of raw, 100 rows"},
+	{"w15", "creates/s", rawOne, "rows/s", "creates of one run, of raw, one row"},
+	{"w15", "creates/s, from two servers", rawOne, "rows/s", "creates from two servers, of raw, one row"},
+	{"w15", "creates/s, over HTTP", rawOne, "rows/s", "creates over HTTP, of raw, one row"},
 }
 
 // A report is what was measured, and how it is printed.

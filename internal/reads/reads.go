@@ -1,4 +1,4 @@
-// Package reads reads several keys of a store together.
+// Package reads reads a store with few calls: several keys together, and one key for many callers at once.
 package reads
 
 import (

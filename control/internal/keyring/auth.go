@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-go/weft/control/internal/operation"
 	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -48,6 +49,7 @@ type Keyring struct {
 	log       *slog.Logger
 	home      operation.Namespace // the namespace of the host
 	strangers strangers
+	secrets   reads.Shared[[32]byte, *keyRecord]
 	rates     rates
 }
 
@@ -78,7 +80,10 @@ func (r *Keyring) Authenticate(ctx context.Context, h http.Header, from netip.Ad
 			}
 		}
 	}
-	k, err := readSecret(ctx, r.store, hash)
+	// The record is read for each request, since a key may have been revoked just before it. Requests that come at once share a read.
+	k, err := r.secrets.Get(ctx, [32]byte(hash), func(ctx context.Context) (*keyRecord, error) {
+		return readSecret(ctx, r.store, hash)
+	})
 	if err != nil {
 		return nil, operation.Explain(err, false)
 	}

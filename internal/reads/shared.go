@@ -1,0 +1,119 @@
+package reads
+
+import (
+	"context"
+	"sync"
+)
+
+// A Shared reads for many callers at once. Those who ask for the same key while it is being read share the next read, which begins
+// when that one has ended. So a caller gets what a read returned that began after the caller had asked, as if it had read alone,
+// and there are never two reads of a key at a time. The zero Shared is ready for use.
+type Shared[K comparable, V any] struct {
+	mu   sync.Mutex
+	busy map[K]*read[V] // the read that was begun last, of each key that is being read
+}
+
+// A read is made by one of the callers that share it, with the context of that caller.
+type read[V any] struct {
+	callers int           // that wait for it
+	turn    chan struct{} // has a token when the read may begin; whoever takes it reads
+	done    chan struct{} // closed when value and err are set
+	value   V
+	err     error
+	next    *read[V] // for those who ask while this read is under way, or nil
+}
+
+func newRead[V any]() *read[V] {
+	return &read[V]{turn: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+// Get returns what get returns for key. Callers that share a read get the same value, so they must not change it.
+func (s *Shared[K, V]) Get(ctx context.Context, key K, get func(context.Context) (V, error)) (V, error) {
+	r := s.join(key)
+	select {
+	case <-r.done:
+	case <-r.turn:
+		return s.make(ctx, key, r, get)
+	case <-ctx.Done():
+		s.leave(key, r)
+		var none V
+		return none, context.Cause(ctx)
+	}
+	return r.value, r.err
+}
+
+// make makes r, whose turn the caller has taken.
+func (s *Shared[K, V]) make(ctx context.Context, key K, r *read[V], get func(context.Context) (V, error)) (V, error) {
+	made := false
+	defer func() {
+		if !made { // also if get panics
+			r.turn <- struct{}{}
+			s.leave(key, r)
+		}
+	}()
+	value, err := get(ctx)
+	if err != nil && ctx.Err() != nil {
+		return value, err // the error of this caller alone: another one reads in its place
+	}
+	made = true
+	r.value, r.err = value, err
+	s.end(key, r)
+	close(r.done)
+	return value, err
+}
+
+// join returns the next read of key. It may begin at once if none is under way.
+func (s *Shared[K, V]) join(key K) *read[V] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	under := s.busy[key]
+	if under == nil {
+		r := newRead[V]()
+		r.callers++
+		s.begin(key, r)
+		return r
+	}
+	if under.next == nil {
+		under.next = newRead[V]()
+	}
+	under.next.callers++
+	return under.next
+}
+
+// begin lets one of its callers make r. Nobody joins it any more.
+func (s *Shared[K, V]) begin(key K, r *read[V]) {
+	if s.busy == nil {
+		s.busy = map[K]*read[V]{}
+	}
+	s.busy[key] = r
+	r.turn <- struct{}{}
+}
+
+// end lets the read begin that follows r.
+func (s *Shared[K, V]) end(key K, r *read[V]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.follow(key, r)
+}
+
+func (s *Shared[K, V]) follow(key K, r *read[V]) {
+	if r.next != nil {
+		s.begin(key, r.next)
+	} else {
+		delete(s.busy, key)
+	}
+}
+
+// leave takes a caller away from r. If it was the last one, nobody makes r.
+func (s *Shared[K, V]) leave(key K, r *read[V]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.callers--; r.callers > 0 {
+		return
+	}
+	if s.busy[key] == r {
+		s.follow(key, r)
+	} else {
+		s.busy[key].next = nil
+	}
+}

@@ -1,0 +1,174 @@
+package reads_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-go/weft/internal/reads"
+)
+
+// Whoever asks while a key is being read gets the value of a later read, which all of them share. There is one read of a key at a
+// time, and reads of other keys do not wait for it.
+func TestSharedReadsAfterTheCallersHaveAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s reads.Shared[string, int]
+		var stored, made atomic.Int64
+		get := func(context.Context) (int, error) {
+			made.Add(1)
+			n := stored.Load()
+			time.Sleep(time.Second)
+			return int(n), nil
+		}
+		ask := func(key string, want int) {
+			if n, err := s.Get(t.Context(), key, get); err != nil || n != want {
+				t.Errorf("%s: %d, %v; want %d", key, n, err, want)
+			}
+		}
+		var asked sync.WaitGroup
+		began := time.Now()
+		asked.Go(func() { ask("a", 0) })
+		synctest.Wait()
+		stored.Store(1)
+		for range 50 {
+			asked.Go(func() { ask("a", 1) })
+		}
+		asked.Go(func() { ask("b", 1) })
+		synctest.Wait()
+		if n := made.Load(); n != 2 {
+			t.Errorf("%d reads are under way, want one of each key", n)
+		}
+		asked.Wait()
+		if n, took := made.Load(), time.Since(began); n != 3 || took != 2*time.Second {
+			t.Errorf("52 calls were %d reads in %v, want 3 in 2s", n, took)
+		}
+	})
+}
+
+// A caller that gives up takes nothing from the others, whether it reads or waits.
+func TestSharedWhoseCallersGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s reads.Shared[string, string]
+		get := func(value string) func(ctx context.Context) (string, error) {
+			return func(ctx context.Context) (string, error) {
+				select {
+				case <-time.After(time.Second):
+					return value, nil
+				case <-ctx.Done():
+					return "", ctx.Err()
+				}
+			}
+		}
+		var asked sync.WaitGroup
+		read := 0 // rounds in which one who gave up was reading
+		for range 10 {
+			gone, cancel := context.WithCancel(t.Context())
+			asked.Go(func() { s.Get(t.Context(), "a", get("first")) })
+			synctest.Wait()
+			for range 9 { // any of these ten may read for all of them
+				asked.Go(func() {
+					_, err := s.Get(gone, "a", func(ctx context.Context) (string, error) {
+						read++
+						return get("goes")(ctx)
+					})
+					if !errors.Is(err, context.Canceled) {
+						t.Errorf("who gave up got %v", err)
+					}
+				})
+			}
+			asked.Go(func() {
+				if v, err := s.Get(t.Context(), "a", get("stays")); err != nil || v != "stays" {
+					t.Errorf("who stays got %q, %v", v, err)
+				}
+			})
+			time.Sleep(1500 * time.Millisecond)
+			cancel()
+			asked.Wait()
+		}
+		if read == 0 {
+			t.Error("nobody gave up while it read")
+		}
+
+		// All who wait give up.
+		gone, cancel := context.WithCancel(t.Context())
+		for range 3 {
+			asked.Go(func() { s.Get(gone, "a", get("")) })
+			synctest.Wait()
+		}
+		cancel()
+		asked.Wait()
+		if v, err := s.Get(t.Context(), "a", get("later")); err != nil || v != "later" {
+			t.Errorf("a later caller got %q, %v", v, err)
+		}
+	})
+}
+
+// An error is that of all who share the read. A panic is that of the caller that reads.
+func TestSharedWhoseReadFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s reads.Shared[int, int]
+		broken := errors.New("broken")
+		fail := func(context.Context) (int, error) { time.Sleep(time.Second); return 0, broken }
+		var asked sync.WaitGroup
+		for range 5 {
+			asked.Go(func() {
+				if _, err := s.Get(t.Context(), 1, fail); !errors.Is(err, broken) {
+					t.Errorf("%v, want that of the read", err)
+				}
+			})
+			synctest.Wait()
+		}
+		asked.Wait()
+
+		asked.Go(func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic did not reach the caller")
+				}
+			}()
+			s.Get(t.Context(), 1, func(context.Context) (int, error) { time.Sleep(time.Second); panic("broken") })
+		})
+		synctest.Wait()
+		asked.Go(func() {
+			if n, err := s.Get(t.Context(), 1, func(context.Context) (int, error) { return 7, nil }); n != 7 || err != nil {
+				t.Errorf("after a panic: %d, %v", n, err)
+			}
+		})
+		asked.Wait()
+	})
+}
+
+// While a counter rises, 16 callers each read it, and some of them give up. None gets a value that is older than its call.
+func TestSharedIsNeverStale(t *testing.T) {
+	var s reads.Shared[int, int64]
+	var counter, made, calls atomic.Int64
+	var callers sync.WaitGroup
+	for i := range 16 {
+		callers.Go(func() {
+			for n := range 2000 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if (n+i)%7 == 0 {
+					go cancel()
+				}
+				at := counter.Add(1)
+				v, err := s.Get(ctx, n%2, func(ctx context.Context) (int64, error) {
+					made.Add(1)
+					return counter.Load(), ctx.Err()
+				})
+				cancel()
+				if err == nil && v < at {
+					t.Errorf("read %d after %d had been written", v, at)
+				}
+				calls.Add(1)
+			}
+		})
+	}
+	callers.Wait()
+	if made.Load() >= calls.Load() {
+		t.Errorf("%d calls were %d reads: none was shared", calls.Load(), made.Load())
+	}
+}
