@@ -60,6 +60,7 @@ type Committer interface{ Commits() int64 }
 type Shape struct {
 	Steps    int
 	Busy     time.Duration // that each activity takes, from Probe.Step on
+	Bytes    int           // of the result of each activity; 0: those of "done"
 	Parallel int
 	Signal   bool
 }

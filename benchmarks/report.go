@@ -22,7 +22,8 @@ type value struct {
 }
 
 // A ratio is a row of the table: a metric against a limit of the same store, in
-// pairs: the limit of a round is the mean of before and after.
+// pairs: the limit of a round is the mean of before and after. A limit is raw, or
+// what the same peer does in another workload.
 type ratio struct {
 	workload, metric string
 	limit            *Workload
@@ -33,6 +34,7 @@ type ratio struct {
 var ratios = []ratio{
 	{"w1c1", "steps/s", rawOne, "rows/s", "of raw, one row"},
 	{"w1c200", "steps/s", rawGrouped, "steps/s", "of grouped raw"},
+	{"w1uuid", "steps/s", stepsMany, "steps/s", "of W1 c200 with rising ids"},
 	{"l1c1", "effects/s", rawOne, "rows/s", "of raw, one row"},
 	{"l1c200", "effects/s", rawEffects, "effects/s", "of grouped raw"},
 	{"l1c200", "effects/s", rawCommits, "effects/s", "of grouped raw, claims first"},
@@ -155,7 +157,7 @@ func (r *report) pairs(c column, q ratio) (pairs []float64) {
 		}
 		sum, n := 0.0, 0.0
 		for _, l := range r.values {
-			if l.Peer == rawPeer.Name && l.Store == v.Store && l.Workload == q.limit.Name && l.Metric == q.limitMetric && l.Run == v.Run {
+			if (l.Peer == rawPeer.Name || l.Peer == v.Peer) && l.Store == v.Store && l.Workload == q.limit.Name && l.Metric == q.limitMetric && l.Run == v.Run {
 				sum, n = sum+l.Value, n+1
 			}
 		}

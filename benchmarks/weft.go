@@ -37,7 +37,7 @@ var weftPeer = &Peer{
 		{Name: "etcd", Mode: "3 members"},
 		{Name: "memory", Mode: "not durable", Volatile: true},
 	},
-	Workloads: slices.Concat(workloads, []*Workload{stepsUUID, killed, pair, listed, retained, scheduled, continued, updated, streamed, queued, worlds, overHTTP}, ledgerWorkloads),
+	Workloads: slices.Concat(workloads, []*Workload{stepsUUID, killed, pair, listed, retained, scheduled, continued, updated, streamed, queued, worlds, bursts, sizes, overHTTP}, ledgerWorkloads),
 	Open:      openWeft,
 }
 
@@ -126,13 +126,21 @@ func shapedWorkflow(p *Probe) *engine.Workflow[Shape, string] {
 			return "", context.Cause(ctx)
 		}
 	}}
+	sized := &activity.Activity[int, string]{Name: "sized", Run: func(_ context.Context, n int) (string, error) {
+		p.Step()
+		return letters(n), nil
+	}}
 	goAhead := &signal.Signal[string]{Name: "go ahead"}
 	return &engine.Workflow[Shape, string]{Name: "shaped", Func: func(run *engine.Run, s Shape) (out string, err error) {
 		p.Enter()
 		for i := range s.Steps {
-			if s.Busy > 0 {
+			switch {
+			case s.Busy > 0:
 				out, err = busy.Do(run, s.Busy)
-			} else {
+			case s.Bytes > 0:
+				out = "done"
+				_, err = sized.Do(run, s.Bytes)
+			default:
 				out, err = noop.Do(run, i)
 			}
 			if err != nil {
