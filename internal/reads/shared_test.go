@@ -69,7 +69,7 @@ func TestSharedWhoseCallersGiveUp(t *testing.T) {
 			gone, cancel := context.WithCancel(t.Context())
 			asked.Go(func() { s.Get(t.Context(), "a", get("first")) })
 			synctest.Wait()
-			for range 9 { // any of these ten may read for all of them
+			for range 9 {
 				asked.Go(func() {
 					_, err := s.Get(gone, "a", func(ctx context.Context) (string, error) {
 						read++
@@ -80,6 +80,7 @@ func TestSharedWhoseCallersGiveUp(t *testing.T) {
 					}
 				})
 			}
+			synctest.Wait() // so one of them reads first
 			asked.Go(func() {
 				if v, err := s.Get(t.Context(), "a", get("stays")); err != nil || v != "stays" {
 					t.Errorf("who stays got %q, %v", v, err)

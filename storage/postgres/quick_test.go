@@ -252,8 +252,8 @@ func TestQuickInsertsAllOrNothing(t *testing.T) {
 	met := map[bool]int{}
 	for round := 0; round < 100 && (round < 10 || met[true] == 0 || met[false] == 0); round++ {
 		commits := round%2 == 0
-		tx := host(t, direct)
 		quick, err := c.alone(t, s, func() error {
+			tx := host(t, direct) // a new one each time
 			exec(t, tx, `INSERT INTO weft.store VALUES ('n', 'theirs')`)
 			answer := make(chan error, 1)
 			go func() {
@@ -291,8 +291,8 @@ func TestQuickWaitsForNoRow(t *testing.T) {
 	direct := pgtest.URL(t)
 	c, _, s := trailed(t, direct, "")
 	for _, key := range []string{"a", "b", "c"} {
-		tx := host(t, direct)
 		_, err := c.alone(t, s, func() error {
+			tx := host(t, direct) // a new one each time
 			exec(t, tx, `SELECT FROM weft.store WHERE k = $1 FOR UPDATE`, []byte(key))
 			answer := make(chan error, 1)
 			go func() {
