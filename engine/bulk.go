@@ -30,7 +30,8 @@ func (e *Engine) StartBulk(ctx context.Context, id string, b Bulk, by Actor) err
 }
 
 // StopBulk ends a bulk operation. After it has returned, the operation is begun for no other workflow; one
-// may be in progress. What was done stays. If the engine that carries out the bulk dies at that moment, up to
+// may be in progress. What was done stays. A deletion in progress may have terminated its workflow and not
+// removed it. If the engine that carries out the bulk dies at that moment, up to
 // 100 operations that it has done last are not counted. Stopping one that has ended changes nothing. Errors:
 // ErrNotFound, ErrInvalid, ErrClosed, the store's.
 func (e *Engine) StopBulk(ctx context.Context, id string, by Actor) error {

@@ -534,7 +534,13 @@ func (s *simulation) unlike(reader *engine.Engine) (problems []string) {
 		}
 		stopped := false
 		for _, b := range s.laws.bulks {
-			stopped = stopped || b.acted[member{id, run.record.Generation}] && (b.record.Do == engine.BulkCancel || b.record.Do == engine.BulkTerminate)
+			m := member{id, run.record.Generation}
+			switch b.record.Do {
+			case engine.BulkCancel, engine.BulkTerminate:
+				stopped = stopped || b.acted[m]
+			case engine.BulkDelete: // what it deletes it terminates first, and then it may be stopped
+				stopped = stopped || b.met[m] && b.record.Stopped != nil
+			}
 		}
 		got, err := s.many(nil).Handle(reader, id).Result(context.Background())
 		switch {

@@ -60,16 +60,22 @@ func (h *Hold) Append(c Change, now time.Time) (*Write, error) {
 
 // AppendAt is Append with a monotonic clock, for the engine that continues the run.
 func (h *Hold) AppendAt(c Change, now Reading) (*Write, error) {
-	w := &Write{Before: h.Workflow, After: h.Workflow, mono: sinceEpoch(now.Mono)}
+	w := new(Write)
+	return w, h.AppendTo(w, c, now)
+}
+
+// AppendTo is AppendAt, in the space of w, which is not used any more.
+func (h *Hold) AppendTo(w *Write, c Change, now Reading) error {
+	*w = Write{Before: h.Workflow, After: h.Workflow, mono: sinceEpoch(now.Mono)}
 	if err := w.append(h, c.Events, 0, now); err != nil {
-		return nil, err
+		return err
 	}
 	if err := w.rewrite(c.Workflow); err != nil {
-		return nil, err
+		return err
 	}
 	w.Batch.If = append(w.Batch.If, c.If...)
 	w.Batch.Ops = append(w.Batch.Ops, c.Ops...)
-	return w, nil
+	return nil
 }
 
 func (w *Write) append(h *Hold, events []checkpoint.Event, skip uint64, now Reading) error {

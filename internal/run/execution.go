@@ -76,6 +76,7 @@ type Execution struct {
 	Ops           table
 	Inbox         inbox
 	decision      decision            // the last one, whose space the next one uses
+	write         journal.Write       // space of commit
 	makesRoom     bool                // an event needs what the branches do now
 	delivery      *Delivery           // a signal to accept and receive in one commit
 	recordStale   bool                // the workflow record may have changed
@@ -654,11 +655,12 @@ func (h *Host) ReleaseHeld(wf *journal.Workflow) []storage.Op {
 // Otherwise the run was refreshed, and the caller must decide again. An error ends the
 // execution: the state in memory is no longer reliable.
 func (x *Execution) commit(c journal.Change) (done bool, err error) {
-	w, err := x.appending(c)
-	if err != nil {
+	if err := x.appending(&x.write, c); err != nil {
 		return false, err
 	}
-	return x.committed(w, len(c.If) > 0)
+	done, err = x.committed(&x.write, len(c.If) > 0)
+	x.write = journal.Write{} // a run that waits keeps nothing of it
+	return done, err
 }
 
 // committed commits w. conditional reports whether w has conditions beside those of the run itself.

@@ -102,17 +102,17 @@ func (x *Execution) with(c journal.Change, some ...rider) journal.Change {
 	return c
 }
 
-// appending decides the next checkpoint of the run, with what rides in it.
-func (x *Execution) appending(c journal.Change) (*journal.Write, error) {
+// appending decides the next checkpoint of the run, with what rides in it, in the space of w.
+func (x *Execution) appending(w *journal.Write, c journal.Change) error {
 	if counts(c.Events) {
 		if err := x.atPlace(c.Events); err != nil {
-			return nil, err
+			return err
 		}
 		if slices.ContainsFunc(x.riders.all(), rider.waits) { // hardly ever: with has c allocated
 			c = x.with(c, x.riders.all()...)
 		}
 	}
-	return x.Hold.AppendAt(c, x.host.Read())
+	return x.Hold.AppendTo(w, c, x.host.Read())
 }
 
 // atPlace returns an *undeliveredError if durable events are not delivered. A checkpoint that counts,

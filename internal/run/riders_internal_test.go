@@ -27,11 +27,11 @@ func TestNoCheckpointCountsBeforeDelivery(t *testing.T) {
 		{[]checkpoint.Event{{Kind: checkpoint.KindHeld, Name: string(weft.ReasonDamaged)}}, false},
 	} {
 		x.log = fifo[logged]{}
-		if _, err := x.appending(journal.Change{Events: c.events}); err != nil {
+		if err := x.appending(new(journal.Write), journal.Change{Events: c.events}); err != nil {
 			t.Errorf("%v, all is delivered: %v", c.events, err)
 		}
 		x.log.put(logged{})
-		if _, err := x.appending(journal.Change{Events: c.events}); refused(err) != c.refused {
+		if err := x.appending(new(journal.Write), journal.Change{Events: c.events}); refused(err) != c.refused {
 			t.Errorf("%v, an event is not delivered: %v, want it refused: %t", c.events, err, c.refused)
 		}
 	}

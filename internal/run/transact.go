@@ -110,7 +110,8 @@ func (x *Execution) transaction(store storage.Transactor, o *operation, a *answe
 			if behind = x.callWithin(ctx, o, a); a.failure != nil {
 				return storage.Batch{}, failed
 			}
-			decided, err := x.appending(journal.Change{Events: []checkpoint.Event{o.succeeded(a)}})
+			decided := new(journal.Write)
+			err := x.appending(decided, journal.Change{Events: []checkpoint.Event{o.succeeded(a)}})
 			if err != nil {
 				return storage.Batch{}, err
 			}
@@ -227,8 +228,8 @@ func (x *Execution) abandon(o *operation, w *journal.Write) (recorded bool, err 
 		e := o.event(checkpoint.KindAttempted)
 		e.Attempt, e.Due = w.Entry.Events[0].Attempt, journal.Micro(x.time())
 		e.Error = "the outcome of its transaction is unknown: given up"
-		given, err := x.appending(journal.Change{Events: []checkpoint.Event{e}})
-		if err != nil {
+		given := new(journal.Write)
+		if err := x.appending(given, journal.Change{Events: []checkpoint.Event{e}}); err != nil {
 			return false, err
 		}
 		verdict, err := journal.Commit(x.Ctx, x.store, given, x.Owner.Unsure("checkpoint", x.ID))
