@@ -3,11 +3,15 @@ package reads
 import (
 	"context"
 	"sync"
+	"time"
 )
 
+// patience is how long a caller waits for the reads of others before it reads alone: the connection of one read may hang.
+const patience = 100 * time.Millisecond
+
 // A Shared reads for many callers at once. Those who ask for the same key while it is being read share the next read, which begins
-// when that one has ended. So a caller gets what a read returned that began after the caller had asked, as if it had read alone,
-// and there are never two reads of a key at a time. The zero Shared is ready for use.
+// when that one has ended. So a caller gets what a read returned that began after the caller had asked, as if it had read alone.
+// Unless a read takes longer than 100 ms, there are never two of a key at a time. The zero Shared is ready for use.
 type Shared[K comparable, V any] struct {
 	mu   sync.Mutex
 	busy map[K]*read[V] // the read that was begun last, of each key that is being read
@@ -27,19 +31,32 @@ func newRead[V any]() *read[V] {
 	return &read[V]{turn: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// Get returns what get returns for key. Callers that share a read get the same value, so they must not change it.
-func (s *Shared[K, V]) Get(ctx context.Context, key K, get func(context.Context) (V, error)) (V, error) {
+// Get returns what get returns for key. Callers that share a read get the same value, so they must not change it. They get the same
+// error, too, except one that get returns after the context has ended with which it was called.
+func (s *Shared[K, V]) Get(ctx context.Context, key K, get func(context.Context) (V, error)) (v V, err error) {
+	if ctx.Err() != nil {
+		return v, context.Cause(ctx)
+	}
 	r := s.join(key)
 	select {
+	case <-r.turn: // at once
+		return s.make(ctx, key, r, get)
+	default:
+	}
+	enough := time.NewTimer(patience)
+	defer enough.Stop()
+	select {
 	case <-r.done:
+		return r.value, r.err
 	case <-r.turn:
 		return s.make(ctx, key, r, get)
+	case <-enough.C:
+		s.leave(key, r)
+		return get(ctx)
 	case <-ctx.Done():
 		s.leave(key, r)
-		var none V
-		return none, context.Cause(ctx)
+		return v, context.Cause(ctx)
 	}
-	return r.value, r.err
 }
 
 // make makes r, whose turn the caller has taken.

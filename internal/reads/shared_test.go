@@ -3,6 +3,7 @@ package reads_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,9 @@ import (
 
 	"github.com/weft-go/weft/internal/reads"
 )
+
+// tick is how long a read takes: shorter than anybody's patience.
+const tick = 20 * time.Millisecond
 
 // Whoever asks while a key is being read gets the value of a later read, which all of them share. There is one read of a key at a
 // time, and reads of other keys do not wait for it.
@@ -21,7 +25,7 @@ func TestSharedReadsAfterTheCallersHaveAsked(t *testing.T) {
 		get := func(context.Context) (int, error) {
 			made.Add(1)
 			n := stored.Load()
-			time.Sleep(time.Second)
+			time.Sleep(tick)
 			return int(n), nil
 		}
 		ask := func(key string, want int) {
@@ -43,8 +47,8 @@ func TestSharedReadsAfterTheCallersHaveAsked(t *testing.T) {
 			t.Errorf("%d reads are under way, want one of each key", n)
 		}
 		asked.Wait()
-		if n, took := made.Load(), time.Since(began); n != 3 || took != 2*time.Second {
-			t.Errorf("52 calls were %d reads in %v, want 3 in 2s", n, took)
+		if n, took := made.Load(), time.Since(began); n != 3 || took != 2*tick {
+			t.Errorf("52 calls were %d reads in %v, want 3 in 2 ticks", n, took)
 		}
 	})
 }
@@ -56,11 +60,18 @@ func TestSharedWhoseCallersGiveUp(t *testing.T) {
 		get := func(value string) func(ctx context.Context) (string, error) {
 			return func(ctx context.Context) (string, error) {
 				select {
-				case <-time.After(time.Second):
+				case <-time.After(tick):
 					return value, nil
 				case <-ctx.Done():
 					return "", ctx.Err()
 				}
+			}
+		}
+		later := func() {
+			t.Helper()
+			began := time.Now()
+			if v, err := s.Get(t.Context(), "a", get("later")); err != nil || v != "later" || time.Since(began) > 2*tick {
+				t.Errorf("a later caller got %q, %v after %v", v, err, time.Since(began))
 			}
 		}
 		var asked sync.WaitGroup
@@ -86,7 +97,7 @@ func TestSharedWhoseCallersGiveUp(t *testing.T) {
 					t.Errorf("who stays got %q, %v", v, err)
 				}
 			})
-			time.Sleep(1500 * time.Millisecond)
+			time.Sleep(3 * tick / 2)
 			cancel()
 			asked.Wait()
 		}
@@ -94,17 +105,27 @@ func TestSharedWhoseCallersGiveUp(t *testing.T) {
 			t.Error("nobody gave up while it read")
 		}
 
-		// All who wait give up.
+		// All who wait give up while another one reads.
+		asked.Go(func() { s.Get(t.Context(), "a", get("reads")) })
+		synctest.Wait()
 		gone, cancel := context.WithCancel(t.Context())
+		for range 3 {
+			asked.Go(func() { s.Get(gone, "a", get("")) })
+		}
+		synctest.Wait()
+		cancel()
+		asked.Wait()
+		later()
+
+		// So does the one that reads.
+		gone, cancel = context.WithCancel(t.Context())
 		for range 3 {
 			asked.Go(func() { s.Get(gone, "a", get("")) })
 			synctest.Wait()
 		}
 		cancel()
 		asked.Wait()
-		if v, err := s.Get(t.Context(), "a", get("later")); err != nil || v != "later" {
-			t.Errorf("a later caller got %q, %v", v, err)
-		}
+		later()
 	})
 }
 
@@ -113,7 +134,8 @@ func TestSharedWhoseReadFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s reads.Shared[int, int]
 		broken := errors.New("broken")
-		fail := func(context.Context) (int, error) { time.Sleep(time.Second); return 0, broken }
+		made := 0
+		fail := func(context.Context) (int, error) { made++; time.Sleep(tick); return 0, broken }
 		var asked sync.WaitGroup
 		for range 5 {
 			asked.Go(func() {
@@ -124,6 +146,9 @@ func TestSharedWhoseReadFails(t *testing.T) {
 			synctest.Wait()
 		}
 		asked.Wait()
+		if made != 2 {
+			t.Errorf("%d reads failed, want 2: the others share the second", made)
+		}
 
 		asked.Go(func() {
 			defer func() {
@@ -131,16 +156,58 @@ func TestSharedWhoseReadFails(t *testing.T) {
 					t.Error("the panic did not reach the caller")
 				}
 			}()
-			s.Get(t.Context(), 1, func(context.Context) (int, error) { time.Sleep(time.Second); panic("broken") })
+			s.Get(t.Context(), 1, func(context.Context) (int, error) { time.Sleep(tick); panic("broken") })
 		})
 		synctest.Wait()
 		asked.Go(func() {
-			if n, err := s.Get(t.Context(), 1, func(context.Context) (int, error) { return 7, nil }); n != 7 || err != nil {
-				t.Errorf("after a panic: %d, %v", n, err)
+			began := time.Now()
+			if n, err := s.Get(t.Context(), 1, func(context.Context) (int, error) { return 7, nil }); n != 7 || err != nil || time.Since(began) > tick {
+				t.Errorf("after a panic: %d, %v after %v", n, err, time.Since(began))
 			}
 		})
 		asked.Wait()
 	})
+}
+
+// Who has waited for the reads of others for long enough reads alone.
+func TestSharedDoesNotWaitForAReadThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s reads.Shared[int, string]
+		hang, end := context.WithCancel(t.Context())
+		var asked sync.WaitGroup
+		asked.Go(func() {
+			s.Get(t.Context(), 1, func(context.Context) (string, error) { <-hang.Done(); return "late", nil })
+		})
+		synctest.Wait()
+		began := time.Now()
+		for range 5 {
+			asked.Go(func() {
+				v, err := s.Get(t.Context(), 1, func(context.Context) (string, error) { return "alone", nil })
+				if took := time.Since(began); v != "alone" || err != nil || took != 100*time.Millisecond {
+					t.Errorf("got %q, %v after %v", v, err, took)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		end()
+		asked.Wait()
+		began = time.Now()
+		if v, err := s.Get(t.Context(), 1, func(context.Context) (string, error) { return "later", nil }); v != "later" || err != nil || time.Since(began) > 0 {
+			t.Errorf("a later caller got %q, %v after %v", v, err, time.Since(began))
+		}
+	})
+}
+
+// A call whose context has ended reads nothing.
+func TestSharedWithAContextThatHasEnded(t *testing.T) {
+	var s reads.Shared[int, int]
+	why := errors.New("why")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+	_, err := s.Get(ctx, 1, func(context.Context) (int, error) { t.Error("it has read"); return 0, nil })
+	if err != why {
+		t.Errorf("%v, want the cause", err)
+	}
 }
 
 // While a counter rises, 16 callers each read it, and some of them give up. None gets a value that is older than its call.
@@ -158,6 +225,7 @@ func TestSharedIsNeverStale(t *testing.T) {
 				at := counter.Add(1)
 				v, err := s.Get(ctx, n%2, func(ctx context.Context) (int64, error) {
 					made.Add(1)
+					runtime.Gosched() // so that others ask meanwhile, also on one processor
 					return counter.Load(), ctx.Err()
 				})
 				cancel()

@@ -76,7 +76,6 @@ type Execution struct {
 	Ops           table
 	Inbox         inbox
 	decision      decision            // the last one, whose space the next one uses
-	write         journal.Write       // space of commit
 	makesRoom     bool                // an event needs what the branches do now
 	delivery      *Delivery           // a signal to accept and receive in one commit
 	recordStale   bool                // the workflow record may have changed
@@ -655,13 +654,19 @@ func (h *Host) ReleaseHeld(wf *journal.Workflow) []storage.Op {
 // Otherwise the run was refreshed, and the caller must decide again. An error ends the
 // execution: the state in memory is no longer reliable.
 func (x *Execution) commit(c journal.Change) (done bool, err error) {
-	if err := x.appending(&x.write, c); err != nil {
+	w := writes.Get().(*journal.Write)
+	defer func() {
+		*w = journal.Write{}
+		writes.Put(w)
+	}()
+	if err := x.appending(w, c); err != nil {
 		return false, err
 	}
-	done, err = x.committed(&x.write, len(c.If) > 0)
-	x.write = journal.Write{} // a run that waits keeps nothing of it
-	return done, err
+	return x.committed(w, len(c.If) > 0)
 }
+
+// writes are unused ones. No store needs a batch any more when its commit has returned.
+var writes = sync.Pool{New: func() any { return new(journal.Write) }}
 
 // committed commits w. conditional reports whether w has conditions beside those of the run itself.
 // See commit.
