@@ -757,6 +757,36 @@ func TestCursorAheadOfTheClock(t *testing.T) {
 	})
 }
 
+// SCH-11: an engine whose clock is ahead dies when it has started the first of the times that have passed by its clock. The
+// others start the next one when it comes, and not when their clocks get to where that one was.
+func TestAnEngineWhoseClockWasAheadDies(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		putSchedule(t, made(t, s), hourly(nightly, func(s *engine.Schedule) { s.Missed, s.Overlap = engine.MissedAll, engine.OverlapAllow }))
+		var ahead wall
+		ahead.jump(6*time.Hour + 30*time.Minute)
+		f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			for _, op := range c.Batch.Ops {
+				if bytes.Equal(op.Key, keys.Schedule("report")) {
+					return storagetest.CrashAfter
+				}
+			}
+			return storagetest.None
+		})
+		early := &process{Engine: made(t, f, nightly, leases), store: f}
+		engine.SetNow(early.Engine, ahead.now)
+		early.run()
+		time.Sleep(15 * time.Second)
+		early.kill()
+		p := boot(t, s, nightly, rareLeases)
+		equal(t, "started early", scheduled(t, p.Engine), []string{at(time.Hour)})
+		time.Sleep(2*time.Hour + time.Minute)
+		equal(t, "started in time", scheduled(t, p.Engine), []string{at(time.Hour), at(2 * time.Hour)})
+		p.kill()
+	})
+}
+
 // SCH-12: the same Put writes nothing, and a Put leaves the pause of an operator.
 func TestSamePut(t *testing.T) {
 	virtual(t, func(t *testing.T) {

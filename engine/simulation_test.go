@@ -185,11 +185,11 @@ type simulation struct {
 
 	mu      sync.Mutex // guards what follows
 	parked  []*turn
-	hosts   []*host        // also those that are dead
-	waiting int            // clients that are not content
-	resets  map[string]int // that are to come, by run
-	coming  map[string]int // what clients are to do to a run that bulks act on
-	going   int            // bulks that have not ended
+	hosts   []*host          // also those that are dead
+	waiting map[string]error // clients that are not content, and what they were told last
+	resets  map[string]int   // that are to come, by run
+	coming  map[string]int   // what clients are to do to a run that bulks act on
+	going   int              // bulks that have not ended
 	met     map[string]int
 }
 
@@ -221,7 +221,7 @@ func (s *simulation) note(how, what string) {
 // simulate plays a seed.
 func simulate(t *testing.T, seed uint64) *simulation {
 	s := &simulation{
-		seed: seed, dice: rand.New(rand.NewPCG(seed, 1)), store: new(memory.Store), met: map[string]int{},
+		seed: seed, dice: rand.New(rand.NewPCG(seed, 1)), store: new(memory.Store), met: map[string]int{}, waiting: map[string]error{},
 		sum: fnv.New64a(), asked: map[string]bool{}, reset: map[string]bool{}, resets: map[string]int{}, chores: map[string][]chore{}, flock: map[string][]chore{}, spoke: map[string][]chore{}, coming: map[string]int{},
 		ledger: ledger{done: map[string]bool{}, seen: map[string]uint64{}, asked: map[string]int{}},
 	}
@@ -320,9 +320,12 @@ func (s *simulation) kill(h *host) {
 
 // client does f through one engine after the other until it is done.
 func (s *simulation) client(name string, after time.Duration, f func(context.Context, *engine.Engine) error) {
-	s.mu.Lock()
-	s.waiting++
-	s.mu.Unlock()
+	told := func(err error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.waiting[name] = err
+	}
+	told(nil)
 	s.clients.Go(func() {
 		if nap(s.ctx, after+time.Duration(s.hash(1_000_000, name))) != nil {
 			return
@@ -335,6 +338,7 @@ func (s *simulation) client(name string, after time.Duration, f func(context.Con
 				if err == nil || errors.Is(err, engine.ErrTerminal) {
 					break
 				}
+				told(err)
 			}
 			if nap(s.ctx, 20*time.Millisecond+time.Duration(s.hash(1_000_000, name, i, "again"))) != nil {
 				return
@@ -342,7 +346,7 @@ func (s *simulation) client(name string, after time.Duration, f func(context.Con
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.waiting--
+		delete(s.waiting, name)
 	})
 }
 
@@ -704,7 +708,7 @@ func (s *simulation) clear(t *testing.T) {
 func (s *simulation) settled() bool {
 	synctest.Wait()
 	s.mu.Lock()
-	waiting := s.waiting
+	waiting := len(s.waiting)
 	s.mu.Unlock()
 	if waiting > 0 {
 		return false
@@ -719,7 +723,7 @@ func (s *simulation) settled() bool {
 	return s.ticked()
 }
 
-// unended says of each run that has not ended what it waits for, and what may wake it.
+// unended says of each run that has not ended what it waits for, and what may wake it; and which clients are not content.
 func (s *simulation) unended(t *testing.T) string {
 	reader := made(t, sharing{s.store})
 	defer reader.Close()
@@ -730,6 +734,16 @@ func (s *simulation) unended(t *testing.T) string {
 		}
 		info, err := reader.Describe(context.Background(), id)
 		fmt.Fprintf(&said, "%+v, %v\n", info, err)
+	}
+	s.mu.Lock()
+	for _, name := range slices.Sorted(maps.Keys(s.waiting)) {
+		fmt.Fprintf(&said, "client %q waits: %v\n", name, s.waiting[name])
+	}
+	s.mu.Unlock()
+	for _, id := range s.due() {
+		if s.laws.runs[id] == nil {
+			fmt.Fprintf(&said, "%s was not started by its schedule\n", id)
+		}
 	}
 	for _, prefix := range []string{"todo:", "wake:"} {
 		entries, err := s.store.Scan(context.Background(), storage.Prefix([]byte(prefix)))

@@ -102,21 +102,23 @@ func (r *Record) ripe(c *cron.Calendar, nominal time.Time) time.Time {
 	return nominal.Add(time.Duration(h.Sum64()%uint64(most/time.Millisecond)) * time.Millisecond)
 }
 
-// look sets when an engine looks at r next, and not before notBefore. So no record names a hint, which
-// is due at the time zero.
-func (r *Record) look(c *cron.Calendar, notBefore time.Time) {
-	var at time.Time
+// soonest is the time of an entry that is due whatever a clock says. A hint is due at the time zero, and no
+// record names one.
+var soonest = time.UnixMicro(1)
+
+// look sets when an engine looks at r next. That depends on r alone: if it were not before the present time, an engine whose
+// clock is ahead, and that dies then, would leave an entry at which the others look when their clocks get there.
+func (r *Record) look(c *cron.Calendar) {
+	at := soonest
 	switch next, ok := c.Next(r.mark()); {
 	case len(r.Triggered) > 0:
-		at = notBefore
 	case r.Pause != nil, !ok:
 		r.Due = nil
 		return
 	default:
-		at = r.ripe(c, next)
-	}
-	if at.Before(notBefore) {
-		at = notBefore
+		if ripe := r.ripe(c, next); ripe.After(at) {
+			at = ripe
+		}
 	}
 	r.Due = keys.ScheduleDue(at, r.ID)
 }

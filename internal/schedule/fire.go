@@ -240,7 +240,7 @@ func (s *Schedules) attempt(ctx context.Context, r *Record, entry []byte) (idle,
 	}
 	next := *r
 	next.dealt(c, step)
-	next.look(c, now)
+	next.look(c)
 	if step.passed.IsZero() && bytes.Equal(next.Due, r.Due) {
 		return !bytes.Equal(entry, r.Due), false, nil
 	}
@@ -269,7 +269,7 @@ func (f *firing) begun(p *run.PreparedStart) *Record {
 	next := f.passed()
 	next.started(f.calendar, f.step.start, p.Workflow.Generation, f.now)
 	next.note("", f.now)
-	next.look(f.calendar, f.now)
+	next.look(f.calendar)
 	return next
 }
 
@@ -364,7 +364,7 @@ func (s *Schedules) overlapping(ctx context.Context, f *firing, running *journal
 		next := f.passed()
 		next.done(f.calendar, f.step.start)
 		next.Skips++
-		next.look(f.calendar, f.now)
+		next.look(f.calendar)
 		return s.commit(ctx, r, next, f.entry, unchanged)
 	case weft.OverlapCancel:
 		if running.Cancel == nil {
@@ -426,7 +426,7 @@ func (s *Schedules) refused(ctx context.Context, f *firing) (again bool, _ error
 	if problem != "" && next.note(problem, f.now) {
 		s.Log.Warn("weft: schedule could not start a workflow", "schedule", r.ID, "reason", problem)
 	}
-	next.look(f.calendar, f.now)
+	next.look(f.calendar)
 	return s.commit(ctx, r, next, f.entry, unchanged)
 }
 

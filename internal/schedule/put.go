@@ -59,7 +59,7 @@ func (s *Schedules) put(ctx context.Context, put *Record) error {
 			next.setMark(c.Mark(now))
 		}
 		next.note("", now)
-		next.look(c, now)
+		next.look(c)
 		again, err := s.commit(ctx, r, next, nil, storage.Batch{})
 		if again {
 			continue

@@ -153,7 +153,7 @@ func (s *Schedules) Resume(ctx context.Context, id string, by weft.Actor) error 
 		next := *r
 		next.Pause = nil
 		next.setMark(c.Mark(now))
-		next.look(c, now)
+		next.look(c)
 		return &next, nil
 	}})
 }

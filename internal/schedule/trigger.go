@@ -84,7 +84,7 @@ func (s *Schedules) startLater(ctx context.Context, f *firing, by weft.Actor) (w
 	r, id := f.record, f.step.start.id
 	next := *r
 	next.Triggered = append(slices.Clone(r.Triggered), Trigger{ID: id, By: by.Name, Why: by.Reason, At: journal.Micro(f.now)})
-	next.look(f.calendar, f.now)
+	next.look(f.calendar)
 	_, b, err := r.replace(&next, nil)
 	if err != nil {
 		return weft.Info{}, err
