@@ -893,6 +893,52 @@ func TestUpdatesOfAReset(t *testing.T) {
 	})
 }
 
+// A workflow is reset between the two reads of who waits for the answer to its update: of the workflow, which had ended,
+// and of the answer. The update is then not over.
+func TestUpdateWhoseWorkflowIsResetMeanwhile(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		slow := &engine.Update[int, int]{Name: "slow"}
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			if err := slow.Handle(run, nil, func(run *engine.Run, n int) (int, error) {
+				if _, err := engine.Step(run, "step", func(context.Context) (int, error) { return n, nil }); err != nil {
+					return 0, err
+				}
+				return n, run.Sleep(time.Minute)
+			}); err != nil {
+				return "", err
+			}
+			_, err := yes.Receive(run)
+			return "", err
+		})
+		p := boot(t, s, wf, leases)
+		for id, before := range map[string]string{"accepted": "u1.1", "waiting": "u1"} { // what the update is after the reset
+			start(t, wf, p, id, "")
+			if _, err := slow.Call(patient(t, 10*time.Second), p, id, 1, by("1")); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("%s: answered: %v", id, err)
+			}
+			if err := p.Terminate(ctx, id, audit); err != nil {
+				t.Fatal(err)
+			}
+			met := false
+			client := made(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+				if c.Method == "Get" && bytes.Equal(c.Key, keys.Answer(id, "1")) && !met {
+					met = true
+					reset(t, p, id, before)
+				}
+				return storagetest.None
+			}), wf)
+			if got, err := slow.Call(patient(t, time.Hour), client, id, 1, by("1")); !met || got != 1 || err != nil {
+				t.Errorf("%s: reset meanwhile: %t; got %d, %v", id, met, got, err)
+			}
+			client.Close()
+			whole(t, s)
+		}
+		p.stop(t)
+	})
+}
+
 // An update in progress goes back with a run that was terminated, and one whose answer is forgotten with one
 // that has ended.
 func TestUpdatesOfAResetAfterTheEnd(t *testing.T) {

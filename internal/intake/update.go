@@ -166,8 +166,8 @@ func waitsFor(ctx context.Context, what string) {
 }
 
 // look reads what is known of the update: its answer, that it waits, or nothing. Then it admits it.
-// known reports that it waits. The record of the workflow is read first: if it has ended by then,
-// nothing changes any more.
+// known reports that it waits. The record of the workflow is read first: if it has ended by then, nothing changes
+// any more, unless an operator resumes or resets it.
 func (c *updateCall) look(ctx context.Context) (_ *acceptance.Answer, known bool, _ error) {
 	e := c.intake
 	waiting.On(ctx, "the store to read")
@@ -193,7 +193,7 @@ func (c *updateCall) look(ctx context.Context) (_ *acceptance.Answer, known bool
 	case a != nil && a.State != acceptance.Accepted:
 		return a, true, nil
 	case a != nil && wf.Status.Terminal():
-		return nil, false, c.terminated(wf)
+		return nil, false, c.over(ctx, wf, c.terminated(wf))
 	case a != nil:
 		waitsFor(ctx, "the run to answer it")
 		return nil, true, nil
@@ -205,13 +205,26 @@ func (c *updateCall) look(ctx context.Context) (_ *acceptance.Answer, known bool
 	case u != nil && !u.Same(c.Name, c.Digest):
 		return nil, false, c.mismatch()
 	case wf.Status.Terminal():
-		return nil, false, &weft.TerminalError{WorkflowID: wf.ID, Status: wf.Status}
+		return nil, false, c.over(ctx, wf, &weft.TerminalError{WorkflowID: wf.ID, Status: wf.Status})
 	case u != nil:
 		waitsFor(ctx, "the run to accept it, which it does if its function handles such updates")
 		return nil, true, nil
 	}
 	known, err = c.admit(ctx, wf)
 	return nil, known, err
+}
+
+// over returns why, if wf, which has ended, is still as it was read. Otherwise it returns nil: what was read
+// afterwards may be of the time after a reset.
+func (c *updateCall) over(ctx context.Context, wf *journal.Workflow, why error) error {
+	now, err := c.intake.Load(ctx, wf.ID)
+	switch {
+	case err != nil:
+		return err
+	case bytes.Equal(now.Raw(), wf.Raw()):
+		return why
+	}
+	return nil
 }
 
 // admit stores the update for the next driver of wf, and wakes it if it waits for such updates. known is
