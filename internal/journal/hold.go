@@ -2,6 +2,7 @@ package journal
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
@@ -44,6 +45,17 @@ type Write struct {
 	// Space for the batch of a step, which is the most frequent one.
 	conditions [3]storage.Condition
 	ops        [1]storage.Op
+}
+
+var unused = sync.Pool{New: func() any { return new(Write) }}
+
+// NewWrite returns space for AppendTo.
+func NewWrite() *Write { return unused.Get().(*Write) }
+
+// Free gives back what NewWrite has returned, when its commit is over: no store needs a batch any longer.
+func (w *Write) Free() {
+	*w = Write{}
+	unused.Put(w)
 }
 
 // Hold returns the owner's knowledge after the write is done.

@@ -286,9 +286,8 @@ func (x *Execution) loop() error {
 	}
 }
 
-// toldOf reports whether an operator's action is not yet recorded in the history. The
-// run records it before it gives up unfinished operations, because it may say that one
-// has completed.
+// toldOf reports whether an operator's action is not yet recorded in the history. The run records it before it
+// gives up unfinished operations, because it may say that one has completed.
 func (x *Execution) toldOf() bool { return len(x.Hold.Workflow.Verbs) > 0 }
 
 // nextEvent returns the next durable event that was not delivered.
@@ -654,19 +653,13 @@ func (h *Host) ReleaseHeld(wf *journal.Workflow) []storage.Op {
 // Otherwise the run was refreshed, and the caller must decide again. An error ends the
 // execution: the state in memory is no longer reliable.
 func (x *Execution) commit(c journal.Change) (done bool, err error) {
-	w := writes.Get().(*journal.Write)
-	defer func() {
-		*w = journal.Write{}
-		writes.Put(w)
-	}()
+	w := journal.NewWrite()
+	defer w.Free()
 	if err := x.appending(w, c); err != nil {
 		return false, err
 	}
 	return x.committed(w, len(c.If) > 0)
 }
-
-// writes are unused ones. No store needs a batch any more when its commit has returned.
-var writes = sync.Pool{New: func() any { return new(journal.Write) }}
 
 // committed commits w. conditional reports whether w has conditions beside those of the run itself.
 // See commit.

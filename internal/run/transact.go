@@ -111,8 +111,7 @@ func (x *Execution) transaction(store storage.Transactor, o *operation, a *answe
 				return storage.Batch{}, failed
 			}
 			decided := new(journal.Write)
-			err := x.appending(decided, journal.Change{Events: []checkpoint.Event{o.succeeded(a)}})
-			if err != nil {
+			if err := x.appending(decided, journal.Change{Events: []checkpoint.Event{o.succeeded(a)}}); err != nil {
 				return storage.Batch{}, err
 			}
 			*w = decided
