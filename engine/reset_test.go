@@ -893,7 +893,7 @@ func TestUpdatesOfAReset(t *testing.T) {
 	})
 }
 
-// A workflow is reset between the two reads of who waits for the answer to its update: of the workflow, which had ended,
+// UPD-1: a workflow is reset between the two reads of who waits for the answer to its update: of the workflow, which had ended,
 // and of the answer. The update is then not over.
 func TestUpdateWhoseWorkflowIsResetMeanwhile(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {

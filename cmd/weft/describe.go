@@ -269,7 +269,7 @@ func (o *operation) learn(e checkpoint.Event) string {
 
 func (v *view) findChildren(e *env, c *client) error {
 	for _, o := range v.operations {
-		if o.Child == "" {
+		if o.Child == "" || o.Of == "hook" { // of a hook it is the workflow that has the token
 			continue
 		}
 		child := childJSON{ID: o.Child, Operation: o.Operation}
