@@ -25,7 +25,7 @@ var tiny = Size{Warm: time.Millisecond, Load: 4 * time.Millisecond, Idle: time.M
 // and looks for each in the lines and in both tables.
 func TestMeasured(t *testing.T) {
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // of the processes that measure: a second each
-	p := &plan{size: tiny, rounds: 1, only: []string{"weft/memory", "weft/sqlite/w1c200", "weft/sqlite/w5", "weft/sqlite/w7", "weft/postgres/w8", "weft/postgres/w13", "weft/postgres/w14", "weft/postgres/w15", "weft/etcd/w1c200"}}
+	p := &plan{size: tiny, rounds: 1, only: []string{"weft/memory", "weft/sqlite/w1c*", "weft/sqlite/l1*", "weft/sqlite/w5", "weft/sqlite/w7", "weft/postgres/w8", "weft/postgres/w13", "weft/postgres/w14", "weft/postgres/w15", "weft/etcd/w1c200"}}
 	r := newReport(p)
 	var lines bytes.Buffer
 	r.lines = json.NewEncoder(&lines)
@@ -48,7 +48,7 @@ func TestMeasured(t *testing.T) {
 		name := strings.Join([]string{v.Peer, v.Store, v.Mode, v.Workload}, "/")
 		runs[name] = append(runs[name], v.Run)
 	}
-	want := []string{"raw/sqlite/FULL/one", "raw/sqlite/FULL/hundred", "raw/sqlite/FULL/grouped", "raw/sqlite/FULL/effects", "raw/sqlite/FULL/claims", "weft/sqlite/FULL/w1c200", "weft/sqlite/FULL/w5", "weft/sqlite/FULL/w7", "weft/postgres//w8", "weft/postgres//w13", "weft/postgres//w14", "weft/postgres//w15", "weft/etcd/3 members/w1c200", "raw/postgres//one", "raw/postgres//hundred", "raw/postgres//grouped", "raw/postgres//effects", "raw/postgres//claims"}
+	want := []string{"raw/sqlite/FULL/one", "raw/sqlite/FULL/hundred", "raw/sqlite/FULL/grouped", "raw/sqlite/FULL/effects", "raw/sqlite/FULL/claims", "weft/sqlite/FULL/w1c1", "weft/sqlite/FULL/w1c200", "weft/sqlite/FULL/l1c1", "weft/sqlite/FULL/l1c200", "weft/sqlite/FULL/l1uuid", "weft/sqlite/FULL/w5", "weft/sqlite/FULL/w7", "weft/postgres//w8", "weft/postgres//w13", "weft/postgres//w14", "weft/postgres//w15", "weft/etcd/3 members/w1c200", "raw/postgres//one", "raw/postgres//hundred", "raw/postgres//grouped", "raw/postgres//effects", "raw/postgres//claims"}
 	for _, w := range slices.Concat(workloads, []*Workload{stepsUUID, retained, bursts, sizes}, ledgerWorkloads) {
 		want = append(want, "weft/memory/not durable/"+w.Name)
 	}
