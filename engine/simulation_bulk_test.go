@@ -538,8 +538,10 @@ func (s *simulation) unlike(reader *engine.Engine) (problems []string) {
 			switch b.record.Do {
 			case engine.BulkCancel, engine.BulkTerminate:
 				stopped = stopped || b.acted[m]
-			case engine.BulkDelete: // what it deletes it terminates first, and then it may be stopped
-				stopped = stopped || b.met[m] && b.record.Stopped != nil
+			case engine.BulkDelete: // what it deletes it terminates first; then it may be stopped, or somebody protects it
+				i, err := reader.Bulk(context.Background(), b.record.ID)
+				refused := err == nil && slices.ContainsFunc(i.Refusals, func(r engine.Refusal) bool { return r.ID == id })
+				stopped = stopped || b.met[m] && (b.record.Stopped != nil || refused)
 			}
 		}
 		got, err := s.many(nil).Handle(reader, id).Result(context.Background())
