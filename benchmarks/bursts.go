@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
-	"time"
 )
 
 // W16 is what happens when more workflows are started than an engine keeps in memory. W17 is what larger results cost.
@@ -20,14 +19,11 @@ var (
 const keeps = 1000
 
 func burst(ctx context.Context, c *Child) error {
-	sys, err := c.open(ctx)
+	sys, err := c.ready(ctx, crowd)
 	if err != nil {
 		return err
 	}
 	defer sys.Close()
-	if err := c.warm(ctx, sys, crowd); err != nil {
-		return err
-	}
 	below, above := keeps*9/10, 5*keeps
 	rates := map[int]float64{}
 	for i, callers := range []int{below, above, above, below} { // in this order: the store grows
@@ -46,22 +42,23 @@ func burst(ctx context.Context, c *Child) error {
 
 // resultSizes looks at files while no engine has them open: a log of changes has been copied back by then.
 func resultSizes(ctx context.Context, c *Child) error {
-	for i, size := range []int{100, 800, 1000, 4 << 10, 16 << 10, mostLetters} {
+	sys, err := c.ready(ctx, crowd)
+	if err != nil {
+		return err
+	}
+	if err := sys.Close(); err != nil {
+		return err
+	}
+	for _, size := range []int{100, 800, 1000, 4 << 10, 16 << 10, mostLetters} {
 		before, err := bytesIn(c.site.Dir)
 		if err != nil {
 			return err
 		}
-		var n int64
-		var took time.Duration
-		if err := c.on(ctx, func(sys System) error {
-			if i == 0 {
-				if err := c.warm(ctx, sys, crowd); err != nil {
-					return err
-				}
-			}
-			n, took, err = load(ctx, sys, counted(fmt.Sprint("of-", size)), crowd, c.Load/2, Shape{Steps: stepsEach, Bytes: size})
+		if sys, err = c.open(ctx); err != nil {
 			return err
-		}); err != nil {
+		}
+		n, took, err := load(ctx, sys, counted(fmt.Sprint("of-", size)), crowd, c.Load/2, Shape{Steps: stepsEach, Bytes: size})
+		if err = errors.Join(err, sys.Close()); err != nil {
 			return err
 		}
 		c.report(fmt.Sprintf("steps/s, %d bytes", size), float64(n*stepsEach)/took.Seconds())
@@ -74,15 +71,6 @@ func resultSizes(ctx context.Context, c *Child) error {
 		}
 	}
 	return nil
-}
-
-// on calls f with a system that is open meanwhile.
-func (c *Child) on(ctx context.Context, f func(System) error) error {
-	sys, err := c.open(ctx)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f(sys), sys.Close())
 }
 
 // bytesIn returns the size of the files in a directory.

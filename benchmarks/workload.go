@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -68,14 +69,11 @@ const stepsEach = 10
 
 func sequence(at int, id func(int64) string) func(ctx context.Context, c *Child) error {
 	return func(ctx context.Context, c *Child) error {
-		sys, err := c.open(ctx)
+		sys, err := c.ready(ctx, at)
 		if err != nil {
 			return err
 		}
 		defer sys.Close()
-		if err := c.warm(ctx, sys, at); err != nil {
-			return err
-		}
 		before := usageOf(sys)
 		n, took, err := load(ctx, sys, id, at, c.Load, Shape{Steps: stepsEach})
 		if err != nil {
@@ -91,14 +89,11 @@ func sequence(at int, id func(int64) string) func(ctx context.Context, c *Child)
 }
 
 func signalled(ctx context.Context, c *Child) error {
-	sys, err := c.open(ctx)
+	sys, err := c.ready(ctx, crowd)
 	if err != nil {
 		return err
 	}
 	defer sys.Close()
-	if err := c.warm(ctx, sys, crowd); err != nil {
-		return err
-	}
 	var total time.Duration
 	for i := range c.Bursts {
 		burst := fmt.Sprint("burst-", i)
@@ -134,14 +129,11 @@ func signalled(ctx context.Context, c *Child) error {
 }
 
 func fanOut(ctx context.Context, c *Child) error {
-	sys, err := c.open(ctx)
+	sys, err := c.ready(ctx, crowd)
 	if err != nil {
 		return err
 	}
 	defer sys.Close()
-	if err := c.warm(ctx, sys, crowd); err != nil {
-		return err
-	}
 	var times, commits []float64
 	for i := range c.Repeat {
 		before, began := commitsOf(sys), time.Now()
@@ -165,14 +157,11 @@ func fanOut(ctx context.Context, c *Child) error {
 // longRun ends the workflow with a signal, so that what it holds in memory can
 // be looked at while it waits. The time is until then.
 func longRun(ctx context.Context, c *Child) error {
-	sys, err := c.open(ctx)
+	sys, err := c.ready(ctx, 1)
 	if err != nil {
 		return err
 	}
 	defer sys.Close()
-	if err := c.warm(ctx, sys, 1); err != nil {
-		return err
-	}
 	heap := heapInUse()
 	c.probe.reset(c.Steps, 10)
 	began := time.Now()
@@ -210,11 +199,8 @@ func (p *Probe) parts() []float64 {
 const aside = 7 * time.Second
 
 func park(ctx context.Context, c *Child) error {
-	sys, err := c.open(ctx)
+	sys, err := c.ready(ctx, crowd)
 	if err != nil {
-		return err
-	}
-	if err := c.warm(ctx, sys, crowd); err != nil {
 		return err
 	}
 	c.probe.reset(0, 0)
@@ -267,14 +253,11 @@ func restart(ctx context.Context, c *Child) error {
 }
 
 func startToResult(ctx context.Context, c *Child) error {
-	sys, err := c.open(ctx)
+	sys, err := c.ready(ctx, 1)
 	if err != nil {
 		return err
 	}
 	defer sys.Close()
-	if err := c.warm(ctx, sys, 1); err != nil {
-		return err
-	}
 	ds, err := c.sample(func(id string) (time.Duration, error) {
 		time.Sleep(lowLoad)
 		began := time.Now()
@@ -290,6 +273,18 @@ func startToResult(ctx context.Context, c *Child) error {
 
 // lowLoad is the pause before what is measured at low load.
 const lowLoad = 5 * time.Millisecond
+
+// ready returns a system that has worked for a while.
+func (c *Child) ready(ctx context.Context, at int) (System, error) {
+	sys, err := c.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.warm(ctx, sys, at); err != nil {
+		return nil, errors.Join(err, sys.Close())
+	}
+	return sys, nil
+}
 
 // warm works for a while, so that logs have grown and code was paged in.
 func (c *Child) warm(ctx context.Context, sys System, at int) error {

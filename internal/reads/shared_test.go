@@ -105,27 +105,23 @@ func TestSharedWhoseCallersGiveUp(t *testing.T) {
 			t.Error("nobody gave up while it read")
 		}
 
-		// All who wait give up while another one reads.
-		asked.Go(func() { s.Get(t.Context(), "a", get("reads")) })
-		synctest.Wait()
-		gone, cancel := context.WithCancel(t.Context())
-		for range 3 {
-			asked.Go(func() { s.Get(gone, "a", get("")) })
-		}
-		synctest.Wait()
-		cancel()
-		asked.Wait()
-		later()
-
-		// So does the one that reads.
-		gone, cancel = context.WithCancel(t.Context())
-		for range 3 {
-			asked.Go(func() { s.Get(gone, "a", get("")) })
+		// All who wait give up, and then also the one that reads.
+		for _, reader := range []string{"stays", "goes"} {
+			gone, cancel := context.WithCancel(t.Context())
+			by := gone
+			if reader == "stays" {
+				by = t.Context()
+			}
+			asked.Go(func() { s.Get(by, "a", get(reader)) })
 			synctest.Wait()
+			for range 3 {
+				asked.Go(func() { s.Get(gone, "a", get("")) })
+				synctest.Wait()
+			}
+			cancel()
+			asked.Wait()
+			later()
 		}
-		cancel()
-		asked.Wait()
-		later()
 	})
 }
 

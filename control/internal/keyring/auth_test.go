@@ -2,7 +2,6 @@ package keyring
 
 import (
 	"context"
-	"encoding/hex"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -13,10 +12,6 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/control/internal/operation"
-	"github.com/weft-go/weft/control/internal/records"
-	"github.com/weft-go/weft/internal/keys"
-	"github.com/weft-go/weft/internal/record"
-	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
 
@@ -39,17 +34,6 @@ func TestRequestsAtOnceShareAReadOfTheirKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{Store: new(memory.Store)}
 		r := New(s, slog.New(slog.DiscardHandler), operation.Namespace{Project: "default", Environment: "default"}, 120)
-		put := func(secret string, k keyRecord) {
-			k.ID, k.Project, k.Environment, k.Scopes, k.Hash = secret, "default", "default", []string{"admin"}, secretHash(secret)
-			at := keys.ControlKey(hex.EncodeToString(k.Hash))
-			raw, err := record.Seal(at, records.Version, &k, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(at, raw)}}); err != nil {
-				t.Fatal(err)
-			}
-		}
 		ask := func(secret string) (status int) {
 			who, bad := r.Authenticate(t.Context(), http.Header{"Authorization": {"Bearer " + secret}}, netip.MustParseAddr("192.0.2.1"))
 			if bad != nil {
@@ -60,9 +44,8 @@ func TestRequestsAtOnceShareAReadOfTheirKey(t *testing.T) {
 			}
 			return http.StatusOK
 		}
-		put("one", keyRecord{})
-		put("other", keyRecord{})
 		for _, secret := range []string{"one", "other"} { // strangers are asked for one by one
+			putRecord(t, s, secret, keyRecord{ID: secret, Hash: secretHash(secret)})
 			if got := ask(secret); got != http.StatusOK {
 				t.Fatalf("%s: got %d", secret, got)
 			}
@@ -80,7 +63,7 @@ func TestRequestsAtOnceShareAReadOfTheirKey(t *testing.T) {
 			synctest.Wait()
 		}
 		asks(1, "one", http.StatusOK)
-		put("one", keyRecord{RevokedAt: time.Now().UnixMicro()})
+		putRecord(t, s, "one", keyRecord{ID: "one", Hash: secretHash("one"), RevokedAt: time.Now().UnixMicro()})
 		asks(20, "one", http.StatusUnauthorized)
 		asks(20, "other", http.StatusOK)
 		asked.Wait()

@@ -16,21 +16,27 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 )
 
+// putRecord stores k, of an admin of the default namespace, where the record of a secret is.
+func putRecord(t *testing.T, s storage.Storage, secret string, k keyRecord) {
+	t.Helper()
+	k.Project, k.Environment, k.Scopes = "default", "default", []string{"admin"}
+	at := keys.ControlKey(hex.EncodeToString(secretHash(secret)))
+	raw, err := record.Seal(at, records.Version, &k, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(at, raw)}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // HTTP-6: a record counts only if it is of the very secret by whose hash it was found, of the same length.
 func TestARecordOfAnotherSecret(t *testing.T) {
 	const stranger = "a-secret-that-nobody-was-given"
 	s := new(memory.Store)
 	r := New(s, slog.New(slog.DiscardHandler), operation.Namespace{Project: "default", Environment: "default"}, 120)
 	for what, hash := range map[string][]byte{"its own": secretHash(stranger), "another": secretHash("x"), "a shorter one": secretHash(stranger)[:31], "none": nil} {
-		at := keys.ControlKey(hex.EncodeToString(secretHash(stranger)))
-		k := &keyRecord{ID: "k", Project: "default", Environment: "default", Scopes: []string{"admin"}, Hash: hash}
-		raw, err := record.Seal(at, records.Version, k, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(at, raw)}}); err != nil {
-			t.Fatal(err)
-		}
+		putRecord(t, s, stranger, keyRecord{ID: "k", Hash: hash})
 		want := 0
 		if what != "its own" {
 			want = http.StatusUnauthorized
