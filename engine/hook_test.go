@@ -267,10 +267,9 @@ func TestTokenIsTaken(t *testing.T) {
 	})
 }
 
-// WLD-58, WLD-60, WLD-61: 250 hooks do not outlive their run, however it ends. One commit frees all
-// tokens and ends the run.
+// WLD-58, WLD-60, WLD-61: 250 hooks, or as many as a run may have on a store with small batches, do not outlive
+// their run, however it ends. One commit frees all tokens and ends the run.
 func TestHooksEndWithTheirRun(t *testing.T) {
-	const many = 250
 	ends := map[string]func(p *process) error{
 		"completed":  func(p *process) error { _, err := approved.Send(ctx, p, "o", "", nil); return err },
 		"failed":     func(p *process) error { _, err := approved.Send(ctx, p, "o", "fail", nil); return err },
@@ -280,16 +279,23 @@ func TestHooksEndWithTheirRun(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		for _, end := range slices.Sorted(maps.Keys(ends)) {
 			s := store.Open(t)
+			least := 250
+			if ops := s.Capabilities().MaxBatch.Ops; ops > 0 && ops < 2*least {
+				least = 20
+			}
+			var many atomic.Int64 // hooks that are open
 			wf := flow("wf", func(run *engine.Run) (string, error) {
-				var begun []*signal.OpenHook[string]
-				for i := range many {
-					h, err := paid.Open(run, &signal.HookOptions{Token: fmt.Sprint("token ", i)})
+				n := int64(0)
+				for ; n < 250; n++ {
+					_, err := paid.Open(run, &signal.HookOptions{Token: fmt.Sprint("token ", n)})
+					if errors.Is(err, engine.ErrBusy) {
+						break // the store has small batches
+					}
 					if err != nil {
 						return "", err
 					}
-					begun = append(begun, h)
 				}
-				set(run, "open", len(begun))
+				many.Store(n)
 				v, err := approved.Receive(run)
 				if v == "fail" {
 					err = errBroke
@@ -307,14 +313,17 @@ func TestHooksEndWithTheirRun(t *testing.T) {
 				}
 				if n > 0 {
 					freeing++
-					if n != many || !ends {
+					if n != int(many.Load()) || !ends {
 						t.Errorf("%s: a commit frees %d tokens, and ends the run: %v", end, n, ends)
 					}
 				}
 			}}
 			p := boot(t, counted, wf)
 			h := start(t, wf, p, "o", "")
-			eventually(t, "all are open", func() bool { return len(entries(t, s, "hook:")) == many })
+			eventually(t, "all are open", func() bool { return many.Load() > 0 })
+			if n := len(entries(t, s, "hook:")); n != int(many.Load()) || n < least {
+				t.Errorf("%s: %d tokens are taken, the run has opened %d hooks", end, n, many.Load())
+			}
 			intact(t, s)
 			if err := ends[end](p); err != nil {
 				t.Fatal(err)
