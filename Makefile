@@ -27,11 +27,10 @@ test-others:
 npm:
 	CI=1 go test $(race) -count=1 -timeout 2h ./world/npm
 
-# What tests of the engine and of the control plane do on every store, and crashes and errors at some calls, on
-# etcd. The whole of those takes ten minutes: WEFT_SWEEP=. make etcd
-WEFT_SWEEP ?= ^(steps|signals)$$
+# Some of the tests of the engine and of the control plane that have a subtest for each store, on etcd. make torture runs
+# all of the engine's.
 etcd:
-	storage/etcd/testdata/root/run test -count=1 -timeout 30m -run '^(TestInfoHasTheFailureOfResult|TestPageOfTheLongestNames|TestReading.*|TestRetryOfWhatIsPurgedMeanwhile|TestSignalClearedWhileItIsReceived|TestResolve.*|TestTerminateWhatNeverRests|TestWhatTimedOutIsRecordedAsThat|TestAnOperatorDecidesWhatTimedOut|TestReplayOfWhatCannotBeDecodedIsHeld|TestCompensateWhoseResultCannotBeDecoded|TestLateReturnLeavesTheQuestion)$$/^etcd$$|^TestEveryStoreCallMayFail$$/^etcd$$/$(WEFT_SWEEP)' ./engine
+	storage/etcd/testdata/root/run test -count=1 -timeout 30m -run '^(TestHooksEndWithTheirRun|TestInfoHasTheFailureOfResult|TestPageOfTheLongestNames|TestReading.*|TestRetention|TestRetentionOf.*|TestRetentionWaitsForSignals|TestRetryOfWhatIsPurgedMeanwhile|TestSignalClearedWhileItIsReceived|TestResolve.*|TestTerminateWhatNeverRests|TestWhatComesBesideARemoval|TestWhatTimedOutIsRecordedAsThat|TestAnOperatorDecidesWhatTimedOut|TestReplayOfWhatCannotBeDecodedIsHeld|TestCompensateWhoseResultCannotBeDecoded|TestLateReturnLeavesTheQuestion)$$/^etcd$$|^TestEveryStoreCallMayFail$$/^etcd$$/^(steps|signals)$$' ./engine
 	storage/etcd/testdata/root/run test -count=1 -timeout 10m -run '^Test64StartsAtOnceAreOne$$/^etcd$$' ./control
 
 # The inner loop: no servers and no kills.
@@ -70,7 +69,8 @@ torture:
 	go run ./examples/subscription -kills 200 -store postgres
 	cd storage/pebble && WEFT_TORTURE=1 WEFT_KILLS=200 WEFT_DAMAGES=10000 go test -timeout 2h -count=1 ./...
 	cd storage/etcd && WEFT_TORTURE=1 go test $(race) -timeout 2h -count=1 ./...
-	WEFT_SWEEP=. $(MAKE) etcd
+	storage/etcd/testdata/root/run test -count=1 -timeout 2h -run '/^etcd$$' ./engine
+	$(MAKE) etcd
 	storage/etcd/testdata/root/run run ./examples/crash -kills 1000 -store etcd
 	storage/etcd/testdata/root/run run ./examples/cluster -kills 1000 -pauses 1000 -engines 3 -store etcd
 	cd internal/apitest && go test $(race) -timeout 1h -count=1 ./...
