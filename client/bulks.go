@@ -17,7 +17,7 @@ import (
 // StartBulk has an engine do one operation to every workflow that b.Filter selects. See engine.Engine.StartBulk.
 // The key decides whose workflows these are. By cannot be empty: it is the reason.
 //
-// A control plane has the verbs cancel, signal, resume, reset and purge. The fields TopLevel, IDPrefix and NoNamespace
+// A control plane has the verbs cancel, terminate, signal, resume, reset and purge. The fields TopLevel, IDPrefix and NoNamespace
 // of the Filter, the ID and ExpiresAfter of the Signal, and a Rate that is not in whole seconds cannot be sent: the error
 // wraps errors.ErrUnsupported, and nothing is sent. Other errors, beside those of every call: engine.ErrInvalid,
 // engine.ErrMismatch.

@@ -30,6 +30,16 @@ func (c *Client) Reset(ctx context.Context, id, before string, by weft.Actor) er
 	return err
 }
 
+// Terminate ends a workflow at once, whatever it is doing. See engine.Engine.Terminate. The control plane
+// does not wait until its children are asked to stop. By cannot be empty: it is the reason.
+func (c *Client) Terminate(ctx context.Context, id string, by weft.Actor) error {
+	_, err := c.call(ctx, &request{
+		what: fmt.Sprintf("termination of workflow %q", id), method: http.MethodPost, path: path("runs", id, "terminate"),
+		body: wire.TerminateRun{Reason: reason(by)}, keyed: true, writes: true, about: subject{run: id},
+	}, nil)
+	return err
+}
+
 // An Answer is what an operator knows of an operation whose outcome nobody else knows.
 type Answer struct {
 	Outcome Outcome

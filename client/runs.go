@@ -152,9 +152,8 @@ func (c *Client) decodePayload(ctx context.Context, data json.RawMessage, into a
 	return nil
 }
 
-// Cancel requests the cancellation of a workflow. See engine.Engine.Cancel. The actor that is
-// recorded is the key: the Name of by is put in front of its Reason. That a run is held is not
-// told: see Describe.
+// Cancel requests the cancellation of a workflow. See engine.Engine.Cancel, also of a workflow that is
+// held. The actor that is recorded is the key: the Name of by is put in front of its Reason.
 func (c *Client) Cancel(ctx context.Context, id string, by weft.Actor) error {
 	var answer wire.RunCancelled
 	a, err := c.call(ctx, &request{
@@ -164,7 +163,21 @@ func (c *Client) Cancel(ctx context.Context, id string, by weft.Actor) error {
 	if err == nil && a.status == http.StatusOK {
 		return &weft.TerminalError{WorkflowID: id, Status: checkpoint.Status(answer.Status)}
 	}
+	for _, x := range answer.Attention {
+		if r := weft.Reason(x.Reason); err == nil && holds(r) {
+			return &weft.HeldError{WorkflowID: id, Reason: r, Detail: x.Detail}
+		}
+	}
 	return err
+}
+
+// holds reports whether a run that needs attention for the reason r is held.
+func holds(r weft.Reason) bool {
+	switch r {
+	case weft.ReasonUnregistered, weft.ReasonNewerRelease, weft.ReasonStuck, weft.ReasonUnresponsive, weft.ReasonIndeterminate, weft.ReasonUncompensated:
+		return false
+	}
+	return true
 }
 
 // Describe returns the state of a workflow. Owner, Epoch and Unreceived are empty.

@@ -68,7 +68,7 @@ func TestScopesOfOperations(t *testing.T) {
 		"world.deployment_id": "[world:proxy]", "world.queue.publish": "[world:proxy]", "world.call": "[world:proxy]",
 		"runs.get": "[runs:read]", "runs.list": "[runs:read]", "runs.result": "[runs:read]", "runs.events": "[runs:read]", "runs.stream": "[runs:read]",
 		"bulks.start": "[runs:operate]", "bulks.stop": "[runs:operate]", "bulks.get": "[runs:read]", "bulks.list": "[runs:read]",
-		"runs.cancel": "[runs:write]", "runs.reset": "[runs:operate]", "runs.resolve": "[runs:operate]", "runs.purge": "[runs:operate]",
+		"runs.cancel": "[runs:write]", "runs.terminate": "[runs:operate]", "runs.reset": "[runs:operate]", "runs.resolve": "[runs:operate]", "runs.purge": "[runs:operate]",
 		"signals.send": "[signals:write runs:write]", "signals.list": "[runs:read]", "signals.clear": "[runs:operate]", "hooks.resume": "[signals:write]",
 		"updates.call": "[signals:write runs:write]", "values.list": "[runs:read]", "values.get": "[runs:read]",
 		"deployments.create": "[deploy:write]", "deployments.list": "[deploy:read]", "deployments.get": "[deploy:read]",

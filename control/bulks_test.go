@@ -184,6 +184,19 @@ func TestBulkVerbs(t *testing.T) {
 		t.Errorf("purge: %s", r.raw)
 	}
 	s.call(acme, "GET", at("fw1"), nil).is(t, 404, "not_found")
+	s.start(acme, "paying", "held", "no number")
+	s.start(other, "paying", "held", "no number")
+	s.awaitAttention(acme, "held", engine.ReasonUndecodable)
+	s.awaitAttention(other, "held", engine.ReasonUndecodable)
+	if r := do("end", `{"do":"terminate","filter":{"attention":true},"reason":"wrong input"}`); r.body["done"] != 1.0 {
+		t.Errorf("terminate: %s", r.raw)
+	}
+	if r := s.call(acme, "GET", at("held"), nil); r.text("status") != "cancelled" || !strings.Contains(string(r.raw), `"terminated":true`) || !strings.Contains(string(r.raw), "wrong input") {
+		t.Errorf("terminate: %s", r.raw)
+	}
+	if r := s.call(other, "GET", at("held"), nil); r.text("status") != "running" {
+		t.Errorf("terminate: of another namespace: %s", r.raw)
+	}
 	list := s.call(acme, "GET", "/v1/bulks?limit=2&sortOrder=asc", nil).is(t, 200, "")
 	next := s.call(acme, "GET", "/v1/bulks?limit=10&sortOrder=asc&cursor="+list.text("tail"), nil).is(t, 200, "")
 	var ids []string
@@ -193,7 +206,7 @@ func TestBulkVerbs(t *testing.T) {
 			t.Errorf("listed with its refusals: %v", b)
 		}
 	}
-	if fmt.Sprint(ids) != "[again back gone tell vain]" {
+	if fmt.Sprint(ids) != "[again back end gone tell vain]" {
 		t.Errorf("listed %v", ids)
 	}
 }
@@ -255,7 +268,7 @@ func TestScopesOfBulks(t *testing.T) {
 		}
 	})
 	n := 0
-	for do, want := range map[string]string{"cancel": "runs:write", "resume": "runs:write", "signal": "signals:write", "reset": "", "purge": ""} {
+	for do, want := range map[string]string{"cancel": "runs:write", "resume": "runs:write", "signal": "signals:write", "terminate": "", "reset": "", "purge": ""} {
 		body := `{"do":"` + do + `","filter":{"status":"failed"},"reason":"r"` + map[string]string{"signal": `,"signal":{"name":"go"}`, "reset": `,"before":""`}[do] + `}`
 		for _, scopes := range [][]string{{"runs:operate"}, {"runs:operate", "runs:write"}, {"runs:operate", "signals:write"}} {
 			n++
@@ -281,7 +294,7 @@ func TestInvalidBulks(t *testing.T) {
 		"/filter/labels":   {`{"do":"cancel","filter":{"labels":{"weft.namespace":"other/prod"}},"reason":"r"}`},
 		"/filter/parent":   {`{"do":"cancel","filter":{"parent":"@other/prod/a"},"reason":"r"}`},
 		"/filter/idPrefix": {`{"do":"cancel","filter":{"idPrefix":"@other"},"reason":"r"}`},
-		"/do":              {`{"filter":{"status":"failed"},"reason":"r"}`, `{"do":"terminate","filter":{"status":"failed"},"reason":"r"}`, `{"do":"unprotect","filter":{"status":"failed"},"reason":"r"}`},
+		"/do":              {`{"filter":{"status":"failed"},"reason":"r"}`, `{"do":"delete","filter":{"status":"failed"},"reason":"r"}`, `{"do":"unprotect","filter":{"status":"failed"},"reason":"r"}`},
 		"/reason":          {`{"do":"cancel","filter":{"status":"failed"}}`, `{"do":"cancel","filter":{"status":"failed"},"reason":" "}`, `{"do":"cancel","filter":{"status":"failed"},"reason":"` + long + `"}`},
 		"/before":          {`{"do":"reset","filter":{"status":"failed"},"reason":"r"}`, `{"do":"cancel","before":"1","filter":{"status":"failed"},"reason":"r"}`},
 		"/signal":          {`{"do":"signal","filter":{"status":"failed"},"reason":"r"}`, `{"do":"cancel","signal":{"name":"go"},"filter":{"status":"failed"},"reason":"r"}`},

@@ -132,21 +132,28 @@ func TestACreateSurvivesEveryFault(t *testing.T) {
 			t.Errorf("%d runs", n)
 		}
 		for a := range answers {
-			oneAuditRow(t, second, "runs.create", a)
+			var created struct{ RunID string }
+			if err := json.Unmarshal([]byte(a), &created); err != nil {
+				t.Fatal(err)
+			}
+			oneAuditRow(t, second, "runs.create", created.RunID)
 		}
 	})
 }
 
-// oneAuditRow checks that the run of an answer has one audit row that is not of a repetition.
-func oneAuditRow(t *testing.T, p *process, action, created string) {
+// oneAuditRow checks that a run has one audit row of an action that is not of a repetition.
+func oneAuditRow(t *testing.T, p *process, action, runID string) {
 	t.Helper()
-	var a struct{ RunID string }
-	if err := json.Unmarshal([]byte(created), &a); err != nil {
-		t.Fatal(err)
-	}
 	p.plane.env.Auditor.Flush(context.Background())
-	n := 0
-	for e, err := range storage.All(t.Context(), p.plane.env.Store, storage.Prefix([]byte("ctl:audit:"))) {
+	if n := auditRows(t, p.plane.env.Store, action, runID); n != 1 {
+		t.Errorf("%d audit rows of %s with run %q, want 1", n, action, runID)
+	}
+}
+
+// auditRows counts the audit rows of an action on a run that succeeded and was no repetition.
+func auditRows(t *testing.T, s storage.Storage, action, runID string) (n int) {
+	t.Helper()
+	for e, err := range storage.All(t.Context(), s, storage.Prefix([]byte("ctl:audit:"))) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,13 +161,54 @@ func oneAuditRow(t *testing.T, p *process, action, created string) {
 		if _, err := record.Open(e.Key, e.Value, records.Version, &row); err != nil {
 			t.Fatal(err)
 		}
-		if row.Action == action && row.Result == audit.Success && !row.Deduped && row.RunID == a.RunID {
+		if row.Action == action && row.Result == audit.Success && !row.Deduped && row.RunID == runID {
 			n++
 		}
 	}
-	if n != 1 {
-		t.Errorf("%d audit rows of %s with run %q, want 1", n, action, a.RunID)
-	}
+	return n
+}
+
+// The same for the end of a run by an operator: the end, the audit row and the answer under the key are one commit, so a
+// process that dies leaves all of them or none.
+func TestATerminationSurvivesEveryFault(t *testing.T) {
+	everyFault(t, func(t *testing.T, inner, faulty storage.Storage, arm func()) {
+		first := boot(t, faulty)
+		if w := first.post("/v1/runs", "s", `{"workflowName":"wait","runId":"r"}`); w.Code != 201 {
+			t.Fatal(w.Body)
+		}
+		terminate := func(p *process) *httptest.ResponseRecorder {
+			return p.post("/v1/runs/r/terminate", "k", `{"reason":"wrong input"}`)
+		}
+		arm()
+		w := terminate(first)
+		rows := auditRows(t, inner, "runs.terminate", "r")
+		first.close()
+		if w.Code != 200 && w.Code < 500 {
+			t.Errorf("got %d %s", w.Code, w.Body)
+		}
+		second := boot(t, storagetest.NewFaulty(inner, nil))
+		defer second.close()
+		info, err := second.plane.env.Engine.Describe(t.Context(), "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ended := info.Status.Terminal(); ended != (rows == 1) || w.Code == 200 && !ended {
+			t.Errorf("answered %d, the run is %s, and there are %d audit rows", w.Code, info.Status, rows)
+		}
+		for range 2 {
+			again := terminate(second)
+			if again.Code != 200 || again.Body.String() != `{"accepted":true,"status":"cancelled"}` {
+				t.Errorf("repeated: %d %s", again.Code, again.Body)
+			}
+			if replayed := again.Header().Get("Idempotent-Replayed") == "true"; !replayed && info.Status.Terminal() {
+				t.Errorf("the run had ended, and the key has no answer")
+			}
+		}
+		oneAuditRow(t, second, "runs.terminate", "r")
+		if info, err := second.plane.env.Engine.Describe(t.Context(), "r"); err != nil || info.Cancel == nil || info.Cancel.Reason != "wrong input" {
+			t.Errorf("the run is %+v, %v", info, err)
+		}
+	})
 }
 
 // The same for an activation: the answer never changes, and the deployment is active.

@@ -3,6 +3,8 @@ package control
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -13,9 +15,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
@@ -468,6 +471,142 @@ func TestCancel(t *testing.T) {
 	}
 	s.call(acme, "POST", at("nobody", "cancel"), `{}`).is(t, 404, "not_found")
 	s.call(acme, "POST", at(id, "cancel"), map[string]any{"reason": strings.Repeat("x", 1025)}).is(t, 400, "invalid_request")
+}
+
+// A run that is held does not react to its cancellation. The answer says why it is held, and who looks at the run sees the request.
+func TestCancelOfARunThatIsHeld(t *testing.T) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
+		s := open(t, store)
+		s.start(acme, "paying", "held", "no number")
+		s.awaitAttention(acme, "held", engine.ReasonUndecodable)
+		if r := s.call(acme, "GET", at("held"), nil); r.body["cancel"] != nil {
+			t.Errorf("it was asked by nobody: %s", r.raw)
+		}
+		first := s.call(acme, "POST", at("held", "cancel"), `{"reason":"wrong input"}`, "Idempotency-Key", "k").is(t, 202, "")
+		if first.attention() != "undecodable" || first.text("status") != "running" || strings.Contains(string(first.raw), "@acme") {
+			t.Errorf("got %s", first.raw)
+		}
+		run := s.call(acme, "GET", at("held"), nil)
+		if got, want := fmt.Sprint(first.body["attention"]), fmt.Sprint(run.body["attention"]); got != want {
+			t.Errorf("the answer has %s, and the run %s", got, want)
+		}
+		for _, r := range append(s.call(acme, "GET", "/v1/runs?attention=true", nil).data(), run.body) {
+			if c, _ := r["cancel"].(map[string]any); c["by"] != "shop" || c["reason"] != "wrong input" || r["status"] != "running" {
+				t.Errorf("it does not show the request: %v", r)
+			}
+		}
+		if again := s.call(acme, "POST", at("held", "cancel"), `{"reason":"wrong input"}`, "Idempotency-Key", "k"); string(again.raw) != string(first.raw) {
+			t.Errorf("got %s, and before %s", again.raw, first.raw)
+		}
+		id := s.start(acme, "wait", "", nil).text("runId")
+		s.awaitStatus(acme, id, checkpoint.StatusRunning)
+		if r := s.call(acme, "POST", at(id, "cancel"), nil).is(t, 202, ""); strings.Contains(string(r.raw), "attention") {
+			t.Errorf("of a run that needs nobody: %s", r.raw)
+		}
+	})
+}
+
+// runs.terminate ends a run that is held, and the audit trail and the history say who did it and why.
+func TestTerminate(t *testing.T) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
+		s := open(t, store)
+		terminate := func(key, id string, body any, more ...string) reply {
+			t.Helper()
+			return s.call(key, "POST", at(id, "terminate"), body, more...)
+		}
+		s.start(acme, "paying", "held", "no number")
+		s.awaitAttention(acme, "held", engine.ReasonUndecodable)
+		before := recordOf(t, store, "@acme/prod/held")
+		for _, bad := range []any{nil, `{}`, `{"reason":""}`, `{"reason":" \n"}`, `{"reason":null}`, `{"reason":1}`, `{"reason":"r","before":""}`, map[string]any{"reason": strings.Repeat("r", 1025)}} {
+			terminate(acme, "held", bad).is(t, 400, "invalid_request")
+		}
+		const body = `{"reason":"wrong input"}`
+		for _, key := range []string{home, acmeTest, other} {
+			terminate(key, "held", body).is(t, 404, "not_found")
+		}
+		terminate(acme, "nobody", body).is(t, 404, "not_found")
+		if now := recordOf(t, store, "@acme/prod/held"); now != before {
+			t.Errorf("what was refused has changed the run: %s, and before %s", now, before)
+		}
+
+		first := terminate(acme, "held", body, "Idempotency-Key", "k").is(t, 200, "")
+		if string(first.raw) != `{"accepted":true,"status":"cancelled"}` {
+			t.Errorf("got %s", first.raw)
+		}
+		run := s.call(acme, "GET", at("held"), nil)
+		if c, _ := run.body["cancel"].(map[string]any); run.text("status") != "cancelled" || c["terminated"] != true || c["by"] != "shop" || c["reason"] != "wrong input" {
+			t.Errorf("the run is %s", run.raw)
+		}
+		if again := terminate(acme, "held", body, "Idempotency-Key", "k").is(t, 200, ""); string(again.raw) != string(first.raw) || again.header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("again: %v %s", again.header, again.raw)
+		}
+		terminate(acme, "held", `{"reason":"another"}`, "Idempotency-Key", "k").is(t, 409, "idempotency_conflict")
+		if d := terminate(acme, "held", body).is(t, 409, "run_terminal").details(); d["status"] != "cancelled" {
+			t.Errorf("details %v", d)
+		}
+		if events := string(s.call(acme, "GET", at("held", "events"), nil).raw); !strings.Contains(events, `"name":"terminate"`) || !strings.Contains(events, `"reason":"wrong input"`) {
+			t.Errorf("the history is %s", events)
+		}
+		s.plane.env.Auditor.Flush(t.Context())
+		var fresh []map[string]any
+		for _, row := range s.call(acme, "GET", "/v1/audit?action=runs.terminate&result=success", nil).data() {
+			if m := row["metadata"].(map[string]any); m["deduped"] != true {
+				fresh = append(fresh, row)
+			}
+		}
+		if len(fresh) != 1 || fresh[0]["keyId"] != "shop" || fresh[0]["resource"] != "/v1/runs/held/terminate" || fresh[0]["metadata"].(map[string]any)["reason"] != "wrong input" {
+			t.Errorf("the audit trail has %v", fresh)
+		}
+
+		s.start(acme, "wait", "waits", nil)
+		s.awaitStatus(acme, "waits", checkpoint.StatusRunning)
+		if got := s.rpc(acme, "1", "runs.terminate", `{"runId":"waits","reason":"r"}`).result(t); got != string(first.raw) {
+			t.Errorf("by JSON-RPC: %s", got)
+		}
+		if r := s.call(acme, "GET", at("waits", "result")+"?wait=20", nil).is(t, 200, ""); r.text("status") != "cancelled" {
+			t.Errorf("got %s", r.raw)
+		}
+		terminate(acme, "waits", body).is(t, 409, "run_terminal")
+	})
+}
+
+// recordOf returns the record of a run, by the id that the engine has.
+func recordOf(t *testing.T, s storage.Storage, id string) string {
+	t.Helper()
+	data, err := s.Get(t.Context(), keys.Workflow(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// An attempt in progress ends with the run, and a child is asked to stop.
+func TestTerminateOfARunInProgress(t *testing.T) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
+		began, ended := make(chan struct{}), make(chan error, 1)
+		busy := &engine.Workflow[json.RawMessage, int]{Name: "busy", Func: func(run *engine.Run, _ json.RawMessage) (int, error) {
+			return engine.Step(run, "work", func(ctx context.Context) (int, error) {
+				close(began)
+				<-ctx.Done()
+				ended <- context.Cause(ctx)
+				return 0, ctx.Err()
+			})
+		}}
+		s := open(t, store, func(_ *Config, ec *engine.Config) { ec.Workflows = append(ec.Workflows, busy) })
+		s.start(acme, "busy", "busy", nil)
+		<-began
+		s.call(acme, "POST", at("busy", "terminate"), `{"reason":"it takes too long"}`).is(t, 200, "")
+		if cause := <-ended; !errors.Is(cause, activity.ErrTerminated) {
+			t.Errorf("the attempt ended with %v", cause)
+		}
+		if r := s.call(acme, "GET", at("busy", "result")+"?wait=20", nil).is(t, 200, ""); r.text("status") != "cancelled" || !strings.Contains(string(r.raw), "it takes too long") {
+			t.Errorf("got %s", r.raw)
+		}
+		s.start(acme, "parent", "parent", "kid")
+		s.await("the child", func() bool { return s.call(acme, "GET", at("kid"), nil).text("status") == "running" })
+		s.call(acme, "POST", at("parent", "terminate"), `{"reason":"r"}`).is(t, 200, "")
+		s.awaitStatus(acme, "kid", checkpoint.StatusCancelled)
+	})
 }
 
 // HTTP-59, HTTP-60: resume retries a run that failed, and has the engine look at one that runs. An

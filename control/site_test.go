@@ -153,6 +153,16 @@ func (r reply) details() map[string]any {
 	return d
 }
 
+// attention is the reason of the first attention, or "".
+func (r reply) attention() string {
+	list, _ := r.body["attention"].([]any)
+	if len(list) == 0 {
+		return ""
+	}
+	reason, _ := list[0].(map[string]any)["reason"].(string)
+	return reason
+}
+
 func (r reply) data() []map[string]any {
 	list, _ := r.body["data"].([]any)
 	var all []map[string]any
@@ -274,6 +284,14 @@ func (s *site) awaitStatus(key, runID string, status checkpoint.Status) {
 	s.t.Helper()
 	s.await(runID+" to be "+string(status), func() bool {
 		return s.call(key, "GET", at(runID), nil).text("status") == string(status)
+	})
+}
+
+// awaitAttention waits until a run needs an operator for a reason.
+func (s *site) awaitAttention(key, runID string, reason engine.Reason) {
+	s.t.Helper()
+	s.await(runID+" to need an operator", func() bool {
+		return s.call(key, "GET", at(runID), nil).attention() == string(reason)
 	})
 }
 

@@ -377,14 +377,7 @@ func (v *view) printFacts(e *env) {
 		fact("result", shown(v.result, ""))
 	}
 	if c := i.Cancel; c != nil {
-		s := "asked " + at(c.At)
-		if c.Terminated {
-			s = "terminated " + at(c.At)
-		}
-		if c.By != "" {
-			s += " by " + text(c.By)
-		}
-		fact("stop", s+because(c.Reason))
+		fact("stop", stopped(*c))
 	}
 	if p := i.Protected; p != nil {
 		fact("protected", fmt.Sprintf("since %s by %s", at(p.At), text(p.By))+because(p.Reason))
@@ -393,6 +386,18 @@ func (v *view) printFacts(e *env) {
 		fact("waits for", text(what))
 	}
 	t.end()
+}
+
+// stopped says who has asked a workflow to stop, or has ended it.
+func stopped(c weft.Cancellation) string {
+	s := "asked " + at(c.At)
+	if c.Terminated {
+		s = "terminated " + at(c.At)
+	}
+	if c.By != "" {
+		s += " by " + text(c.By)
+	}
+	return s + because(c.Reason)
 }
 
 func (v *view) printOperations(e *env) {

@@ -24,7 +24,7 @@ type oneBulk struct {
 
 type bulksStart struct {
 	oneBulk
-	Verb string `arg:"" enum:"cancel,signal,resume,reset,purge" help:"What is done to each: cancel, signal, resume, reset or purge."`
+	Verb string `arg:"" enum:"cancel,terminate,signal,resume,reset,purge" help:"What is done to each: cancel, terminate, signal, resume, reset or purge."`
 	selecting
 	Since string `placeholder:"TIME" help:"Only runs of this time or later: a time such as 2026-07-29T10:00:00Z, or how long ago, such as 2h."`
 	Until string `placeholder:"TIME" help:"Only runs before this time."`

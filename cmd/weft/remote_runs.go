@@ -16,19 +16,20 @@ import (
 
 // runs are the verbs about runs of a control plane.
 type runs struct {
-	List    runsList    `cmd:"" help:"List runs, a page at a time, newest first."`
-	Get     runsGet     `cmd:"" help:"Show a run, with its input and its result."`
-	Start   runsStart   `cmd:"" help:"Start a run. Prints its id."`
-	Result  runsResult  `cmd:"" help:"Wait until a run has ended, and print its result. Fails unless it completes."`
-	Events  runsEvents  `cmd:"" help:"Show the events of a run, oldest first."`
-	Stream  runsStream  `cmd:"" help:"Print the chunks of a stream of a run as they come, until the stream is closed or the run ends."`
-	Values  runsValues  `cmd:"" help:"Show the values that a run has published, such as how far it is."`
-	Update  runsUpdate  `cmd:"" help:"Ask a run to do something, and print its answer. Fails if the run refuses it."`
-	Cancel  runsCancel  `cmd:"" help:"Ask a run to stop."`
-	Resume  runsResume  `cmd:"" help:"Continue a run that has failed, or that is held for an operator."`
-	Reset   runsReset   `cmd:"" help:"Take a run back to before an operation of its history, from where it runs again."`
-	Resolve runsResolve `cmd:"" help:"Set the outcome of an operation that nobody knows."`
-	Purge   runsPurge   `cmd:"" help:"Remove a run that has ended."`
+	List      runsList      `cmd:"" help:"List runs, a page at a time, newest first."`
+	Get       runsGet       `cmd:"" help:"Show a run, with its input and its result."`
+	Start     runsStart     `cmd:"" help:"Start a run. Prints its id."`
+	Result    runsResult    `cmd:"" help:"Wait until a run has ended, and print its result. Fails unless it completes."`
+	Events    runsEvents    `cmd:"" help:"Show the events of a run, oldest first."`
+	Stream    runsStream    `cmd:"" help:"Print the chunks of a stream of a run as they come, until the stream is closed or the run ends."`
+	Values    runsValues    `cmd:"" help:"Show the values that a run has published, such as how far it is."`
+	Update    runsUpdate    `cmd:"" help:"Ask a run to do something, and print its answer. Fails if the run refuses it."`
+	Cancel    runsCancel    `cmd:"" help:"Ask a run to stop."`
+	Terminate runsTerminate `cmd:"" help:"End a run at once, without asking it and without undoing anything."`
+	Resume    runsResume    `cmd:"" help:"Continue a run that has failed, or that is held for an operator."`
+	Reset     runsReset     `cmd:"" help:"Take a run back to before an operation of its history, from where it runs again."`
+	Resolve   runsResolve   `cmd:"" help:"Set the outcome of an operation that nobody knows."`
+	Purge     runsPurge     `cmd:"" help:"Remove a run that has ended."`
 }
 
 // paged are the flags of a list.
@@ -159,6 +160,9 @@ func (x *runsGet) Run(e *env) error {
 		row("result", shownJSON(r.Output))
 		if r.Error != nil {
 			row("error", text(r.Error.Message))
+		}
+		if c := r.Cancel; c != nil {
+			row("stop", stopped(weft.Cancellation{By: c.By, Reason: c.Reason, At: c.At, Terminated: c.Terminated}))
 		}
 		for _, w := range r.Waiting {
 			row("waits for", text(w))
@@ -291,6 +295,20 @@ type runsCancel struct{ action }
 
 func (x *runsCancel) Run(e *env) error {
 	return x.do(e, "is asked to stop", func(c *remote.Client, by weft.Actor) error { return c.Cancel(e, x.ID, by) })
+}
+
+type runsTerminate struct {
+	oneRun
+	Reason string `required:"" placeholder:"TEXT" help:"Why. The history and the audit trail keep it."`
+}
+
+func (x *runsTerminate) Run(e *env) error {
+	return e.remotely(x.plane, func(c *remote.Client) error {
+		if err := c.Terminate(e, x.ID, weft.Actor{Reason: x.Reason}); err != nil {
+			return err
+		}
+		return e.done(x.ID, "is terminated")
+	})
 }
 
 type runsResume struct{ action }

@@ -1035,6 +1035,10 @@ type Run struct {
 type RunCancelled struct {
 	Accepted bool `json:"accepted"`
 
+	// Attention Of runs.cancel, why the run needs an operator, if it does. A run that is held does not react to the request before it continues:
+	// see runs.resume, runs.resolve and runs.terminate.
+	Attention []Attention `json:"attention,omitempty,omitzero"`
+
 	// Status The state of a run.
 	Status RunStatus `json:"status"`
 }
@@ -1186,6 +1190,12 @@ type StructuredError struct {
 
 	// Stack Of a panic. Only for keys with the scope ops:read.
 	Stack string `json:"stack,omitempty,omitzero"`
+}
+
+// TerminateRun defines model for TerminateRun.
+type TerminateRun struct {
+	// Reason Why, for the history and the audit log.
+	Reason string `json:"reason"`
 }
 
 // UpdateAnswer The same each time an update with an id is called, over any transport.
@@ -1873,6 +1883,18 @@ type RunsStreamParams struct {
 	XWorkflowRunID WorkflowRunID `json:"x-workflow-run-id,omitempty,omitzero"`
 }
 
+// RunsTerminateParams defines parameters for RunsTerminate.
+type RunsTerminateParams struct {
+	// IdempotencyKey Names the request. A repetition gets the first answer.
+	IdempotencyKey OptionalKey `json:"Idempotency-Key,omitempty,omitzero"`
+
+	// XWorkflowCorrelationID An id that the answer, the audit row and the logs have too. Without it, or with one that is not at most 128 visible ASCII characters, a UUID is made.
+	XWorkflowCorrelationID CorrelationID `json:"x-workflow-correlation-id,omitempty,omitzero"`
+
+	// XWorkflowRunID For the audit log, the run on whose behalf the request is made, if the operation is not about a run.
+	XWorkflowRunID WorkflowRunID `json:"x-workflow-run-id,omitempty,omitzero"`
+}
+
 // UpdatesCallParams defines parameters for UpdatesCall.
 type UpdatesCallParams struct {
 	// Wait How long to wait for the answer, in seconds.
@@ -2001,6 +2023,9 @@ type RunsResetJSONRequestBody = ResetRun
 
 // SignalsSendJSONRequestBody defines body for SignalsSend for application/json ContentType.
 type SignalsSendJSONRequestBody = SendSignal
+
+// RunsTerminateJSONRequestBody defines body for RunsTerminate for application/json ContentType.
+type RunsTerminateJSONRequestBody = TerminateRun
 
 // UpdatesCallJSONRequestBody defines body for UpdatesCall for application/json ContentType.
 type UpdatesCallJSONRequestBody = CallUpdate

@@ -14,13 +14,8 @@ import (
 func runOf(k *operation.Principal, runID string, i *engine.Info) wire.Run {
 	b := wire.Run{
 		RunID: runID, WorkflowName: i.Workflow, Status: string(i.Status), DeploymentID: i.Deployment, Queue: i.Queue,
-		Attention: []wire.Attention{}, Waiting: []string{}, Labels: map[string]string{},
+		Attention: attentionOf(k, i.Attention), Waiting: []string{}, Labels: map[string]string{},
 		CreatedAt: i.CreatedAt.UTC(), StartedAt: i.StartedAt.UTC(), Life: i.Life, LifeAt: i.LifeAt.UTC(), EndedAt: i.EndedAt.UTC(),
-	}
-	for _, a := range i.Attention {
-		b.Attention = append(b.Attention, wire.Attention{
-			Reason: string(a.Reason), Operation: a.Operation, Name: a.Name, Detail: k.Visible(a.Detail), Since: a.Since.UTC(),
-		})
 	}
 	for _, w := range i.Waiting {
 		b.Waiting = append(b.Waiting, k.Visible(w))
@@ -40,6 +35,17 @@ func runOf(k *operation.Principal, runID string, i *engine.Info) wire.Run {
 		b.Damaged = "the record of the run cannot be read"
 	}
 	return b
+}
+
+// attentionOf returns why a run needs an operator. It is not nil.
+func attentionOf(k *operation.Principal, all []engine.Attention) []wire.Attention {
+	shown := []wire.Attention{}
+	for _, a := range all {
+		shown = append(shown, wire.Attention{
+			Reason: string(a.Reason), Operation: a.Operation, Name: a.Name, Detail: k.Visible(a.Detail), Since: a.Since.UTC(),
+		})
+	}
+	return shown
 }
 
 // reservedLabels is how the names of labels begin that only Weft sets.

@@ -46,7 +46,7 @@ func (c *call) bulk(bulkID string) (string, error) {
 // bulkVerbs are what a bulk may do to each run, with the scope that this needs beside runs:operate; "": none. They are
 // what can be done to one run over HTTP.
 var bulkVerbs = map[engine.Verb]string{
-	engine.BulkCancel: operation.ScopeRunsWrite, engine.BulkSignal: operation.ScopeSignalsWrite, engine.BulkResume: operation.ScopeRunsWrite, engine.BulkReset: "", engine.BulkPurge: "",
+	engine.BulkCancel: operation.ScopeRunsWrite, engine.BulkTerminate: "", engine.BulkSignal: operation.ScopeSignalsWrite, engine.BulkResume: operation.ScopeRunsWrite, engine.BulkReset: "", engine.BulkPurge: "",
 }
 
 type startBulkParams struct {
@@ -67,7 +67,7 @@ func (p *startBulkParams) Check() (issues []operation.Issue) {
 	}
 	do := engine.Verb(p.Do)
 	if _, known := bulkVerbs[do]; !known {
-		bad("/do", "must be cancel, signal, resume, reset or purge")
+		bad("/do", "must be cancel, terminate, signal, resume, reset or purge")
 	}
 	switch {
 	case p.Before == nil && do == engine.BulkReset:

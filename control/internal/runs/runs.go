@@ -65,6 +65,7 @@ var (
 	_ operation.Checker      = (*startBulkParams)(nil)
 	_ operation.Checker      = (*stopBulkParams)(nil)
 	_ operation.Checker      = (*streamParams)(nil)
+	_ operation.Checker      = (*terminateParams)(nil)
 	_ operation.Checker      = (*updateParams)(nil)
 	_ operation.Checker      = (*valueParams)(nil)
 	_ operation.Checker      = (*valuesParams)(nil)
@@ -89,6 +90,7 @@ func (r *Runs) runOperations() []*operation.Operation {
 		{Name: "runs.events", Method: "GET", Path: "/v1/runs/{runId}/events", Scopes: []string{operation.ScopeRunsRead}, Do: act(r, runEvents)},
 		{Name: "runs.stream", Method: "GET", Path: "/v1/runs/{runId}/streams/{name}", Scopes: []string{operation.ScopeRunsRead}, Do: act(r, readStream)},
 		{Name: "runs.cancel", Method: "POST", Path: "/v1/runs/{runId}/cancel", Scopes: []string{operation.ScopeRunsWrite}, Key: operation.KeyOptional, Do: act(r, cancelRun)},
+		{Name: "runs.terminate", Method: "POST", Path: "/v1/runs/{runId}/terminate", Scopes: []string{operation.ScopeRunsOperate}, Key: operation.KeyOptional, Do: act(r, terminateRun)},
 		{Name: "runs.reset", Method: "POST", Path: "/v1/runs/{runId}/reset", Scopes: []string{operation.ScopeRunsOperate}, Key: operation.KeyOptional, Do: act(r, resetRun)},
 		{Name: "runs.resolve", Method: "POST", Path: "/v1/runs/{runId}/operations/{op}/resolve", Scopes: []string{operation.ScopeRunsOperate}, Key: operation.KeyOptional, Do: act(r, resolveOperation)},
 	}
@@ -302,7 +304,36 @@ func cancelRun(ctx context.Context, c *call, p *cancelParams) (operation.Answer,
 		if err != nil {
 			return operation.Answer{}, err
 		}
-		return operation.Answer{Status: http.StatusAccepted, Body: wire.RunCancelled{Accepted: true, Status: string(now.Status)}}, nil
+		return operation.Answer{
+			Status: http.StatusAccepted,
+			Body:   wire.RunCancelled{Accepted: true, Status: string(now.Status), Attention: attentionOf(c.Who, now.Attention)},
+		}, nil
+	})
+}
+
+type terminateParams struct {
+	RunID  string `json:"runId" in:"path"`
+	Reason string `json:"reason"`
+}
+
+func (p *terminateParams) Check() (issues []operation.Issue) {
+	if strings.TrimSpace(p.Reason) == "" {
+		issues = append(issues, operation.Issue{Path: "/reason", Problem: "is required"})
+	}
+	return operation.CheckReason(issues, &p.Reason)
+}
+
+// terminateRun ends a run at once. After the commit, an engine asks its children to stop.
+func terminateRun(ctx context.Context, c *call, p *terminateParams) (operation.Answer, error) {
+	return c.Mutate(ctx, func(ctx context.Context, tx storage.Tx) (operation.Answer, error) {
+		id, err := c.at(p.RunID)
+		if err != nil {
+			return operation.Answer{}, err
+		}
+		if err := c.Engine.In(tx).Terminate(ctx, id, c.Actor(&p.Reason, "")); err != nil {
+			return operation.Answer{}, err
+		}
+		return operation.Answer{Body: wire.RunCancelled{Accepted: true, Status: string(checkpoint.StatusCancelled)}}, nil
 	})
 }
 
