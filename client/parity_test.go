@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -167,7 +168,7 @@ func said(v any, err error) string {
 	for name, target := range map[string]error{
 		"ErrNotFound": weft.ErrNotFound, "ErrExists": weft.ErrExists, "ErrTerminal": weft.ErrTerminal, "ErrInvalid": weft.ErrInvalid,
 		"ErrNotApplicable": weft.ErrNotApplicable, "ErrCancelled": weft.ErrCancelled, "ErrConflict": signal.ErrConflict, "errRefused": errRefused,
-		"DeadlineExceeded": context.DeadlineExceeded, "ErrRejected": weft.ErrRejected, "ErrMismatch": weft.ErrMismatch,
+		"DeadlineExceeded": context.DeadlineExceeded, "ErrRejected": weft.ErrRejected, "ErrMismatch": weft.ErrMismatch, "ErrHeld": weft.ErrHeld,
 	} {
 		if errors.Is(err, target) {
 			is = append(is, name)
@@ -176,6 +177,9 @@ func said(v any, err error) string {
 	slices.Sort(is)
 	if e, ok := errors.AsType[*weft.TerminalError](err); ok {
 		is = append(is, fmt.Sprintf("TerminalError %+v", *e))
+	}
+	if e, ok := errors.AsType[*weft.HeldError](err); ok {
+		is = append(is, fmt.Sprintf("HeldError %+v", *e))
 	}
 	if e, ok := errors.AsType[*weft.ExistsError](err); ok {
 		is = append(is, fmt.Sprintf("ExistsError %s %s", e.WorkflowID, e.Status))
@@ -258,6 +262,20 @@ func script(t *testing.T, c engine.Client) (lines []string) {
 	note("cancel", "", cancelled.Cancel(ctx, by))
 	result("the result of what was cancelled", cancelled)
 	note("cancel what was cancelled", "", cancelled.Cancel(ctx, by))
+
+	_, err = c.StartWorkflow(ctx, &weft.StartRequest{Workflow: checkout.Name, ID: "run-11", Input: json.RawMessage(`"no cart"`)})
+	note("a start with an input of another type", "", err)
+	for {
+		i, err := c.Describe(ctx, "run-11")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(i.Attention) > 0 {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	note("cancel what is held", "", checkout.Handle(c, "run-11").Cancel(ctx, by))
 
 	a, err := approved.SendWithStart(ctx, c, &weft.StartRequest{Workflow: "checkout", ID: "run-5", Input: cart{Approval: true}}, "ann", &signal.Options{ID: "first"})
 	note("a signal with its start", a.WorkflowID, err)

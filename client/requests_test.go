@@ -20,6 +20,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
@@ -52,6 +53,7 @@ func TestRequests(t *testing.T) {
 			}
 			return nil
 		}},
+		{`POST /v1/runs/o/terminate + {"reason":"ann: why not"}`, `{}`, func(ctx context.Context, c *Client) error { return c.Terminate(ctx, "o", by) }},
 		{`POST /v1/runs/resume + {"reason":"ann: why not","runId":"o"}`, `{}`, func(ctx context.Context, c *Client) error { return c.Resume(ctx, "o", by) }},
 		{`POST /v1/runs/o/reset + {"before":"3.1","reason":"ann: why not"}`, `{}`, func(ctx context.Context, c *Client) error { return c.Reset(ctx, "o", "3.1", by) }},
 		{`POST /v1/runs/o/reset + {"before":""}`, `{}`, func(ctx context.Context, c *Client) error { return c.Reset(ctx, "o", "", weft.Actor{}) }},
@@ -477,6 +479,24 @@ func TestResultsOfOtherCodecs(t *testing.T) {
 	}
 	if _, ok := errors.AsType[*weft.DecodeError](over(t, w).Result(t.Context(), "o", "", &got)); !ok {
 		t.Error("without the codec there is no *weft.DecodeError")
+	}
+}
+
+// Cancel returns a *HeldError of a run that is held for any reason for which an engine does, and of no other run.
+func TestCancelOfARunThatIsHeld(t *testing.T) {
+	for _, r := range []weft.Reason{
+		weft.ReasonNonDeterminism, weft.ReasonNoProgress, weft.ReasonDamaged, weft.ReasonBadDefinition, weft.ReasonBadInput, weft.ReasonUndecodable,
+		weft.ReasonStuck, weft.ReasonUnresponsive, weft.ReasonIndeterminate, weft.ReasonUncompensated, weft.ReasonUnregistered, weft.ReasonNewerRelease,
+	} {
+		c := over(t, func(*http.Request) (*http.Response, error) {
+			return answer(202, fmt.Sprintf(`{"accepted":true,"status":"running","attention":[{"reason":"stuck"},{"reason":%q,"detail":"why"}]}`, r)), nil
+		})
+		want := run.Holds(r) && r != weft.ReasonUnregistered && r != weft.ReasonNewerRelease // an engine does not say these two
+		err := c.Cancel(t.Context(), "o", by)
+		held, is := errors.AsType[*weft.HeldError](err)
+		if is != want || !want && err != nil || want && (held.WorkflowID != "o" || held.Reason != r || held.Detail != "why") {
+			t.Errorf("%s: got %v", r, err)
+		}
 	}
 }
 

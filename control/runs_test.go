@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
@@ -556,6 +557,10 @@ func TestTerminate(t *testing.T) {
 		}
 		if len(fresh) != 1 || fresh[0]["keyId"] != "shop" || fresh[0]["resource"] != "/v1/runs/held/terminate" || fresh[0]["metadata"].(map[string]any)["reason"] != "wrong input" {
 			t.Errorf("the audit trail has %v", fresh)
+		}
+
+		if r := s.call(acme, "GET", at("held", "result"), nil).is(t, 200, ""); !strings.Contains(string(r.raw), "wrong input") || strings.Contains(string(r.raw), "@acme") {
+			t.Errorf("the result is %s", r.raw)
 		}
 
 		s.start(acme, "wait", "waits", nil)

@@ -299,6 +299,29 @@ func TestServe(t *testing.T) {
 		x.fails(1, "bulk_exists", "bulks", "start", "back", "cancel", "--status", "failed", "--reason", "a test")
 		x.fails(2, "selects everything", "bulks", "start", "all", "cancel", "--reason", "a test")
 		x.fails(2, "reset needs --before", "bulks", "start", "all", "reset", "--status", "failed", "--reason", "a test")
+		for _, id := range []string{"held-1", "held-2"} {
+			x.done("runs", "start", "checkout", id, "--input", `"no order"`)
+			for end := time.Now().Add(time.Minute); !strings.Contains(x.done("runs", "get", id), "undecodable"); time.Sleep(100 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("it is not held: %s", x.done("runs", "get", id))
+				}
+			}
+		}
+		x.fails(1, "the request is recorded, but the workflow is held (undecodable: ", "runs", "cancel", "held-1", "--reason", "wrong input")
+		if got := x.done("runs", "get", "held-1"); !strings.Contains(got, "held-1 is running") || !strings.Contains(got, "by demo: wrong input") {
+			t.Errorf("get of a run that is held and was asked to stop: %s", got)
+		}
+		x.fails(2, "--reason", "runs", "terminate", "held-1")
+		if got := x.done("runs", "terminate", "held-1", "--reason", "wrong input"); got != "held-1: is terminated" {
+			t.Errorf("terminate: %s", got)
+		}
+		x.fails(1, "run_terminal", "runs", "terminate", "held-1", "--reason", "again")
+		x.fails(1, "not_found", "runs", "terminate", "none", "--reason", "a test")
+		if got := x.done("runs", "get", "held-1"); !strings.Contains(got, "held-1 is cancelled") || !strings.Contains(got, "terminated ") {
+			t.Errorf("get of a run that was terminated: %s", got)
+		}
+		x.done("bulks", "start", "end all", "terminate", "--attention", "--reason", "wrong input")
+		x.fails(1, `was terminated, by "demo": wrong input`, "runs", "result", "held-2")
 		x.done("runs", "start", "checkout", "order-4", "--input", `{"cents":49000}`)
 		x.done("runs", "cancel", "order-4", "--reason", "the customer called")
 		x.fails(1, "cancelled", "runs", "result", "order-4")

@@ -118,6 +118,11 @@ func TestGoClient(t *testing.T) {
 		if _, err := order.Result(ctx); !errors.Is(err, engine.ErrCancelled) {
 			t.Errorf("the result is %v", err)
 		}
+		must(c.Reset(ctx, "order-42", "", by))
+		must(c.Terminate(ctx, "order-42", by))
+		if err := c.Terminate(ctx, "order-42", by); !errors.Is(err, engine.ErrTerminal) {
+			t.Errorf("what was terminated is terminated: %v", err)
+		}
 		must(c.Purge(ctx, "order-42", by))
 		if _, err := c.Describe(ctx, "order-42"); !errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("a purged run: %v", err)

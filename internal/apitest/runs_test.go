@@ -225,6 +225,29 @@ func TestRunsEnd(t *testing.T) {
 		done := s.start("echo", nil)
 		s.ended(done)
 		s.refusal(s.post("/v1/runs/"+done+"/cancel", "", nil, 409), 409, "run_terminal")
+
+		held := s.start("invoice", 7)
+		eventually(t, "the run is held", func() bool {
+			return len(decode[wire.Run](t, s.get("/v1/runs/"+held, 200)).Attention) > 0
+		})
+		if got := decode[wire.RunCancelled](t, s.post("/v1/runs/"+held+"/cancel", "", members{"reason": "wrong input"}, 202)); len(got.Attention) != 1 || got.Attention[0].Reason != "undecodable" {
+			t.Errorf("the answer is %+v", got)
+		}
+		terminate := "/v1/runs/" + held + "/terminate"
+		first = s.post(terminate, "t1", members{"reason": "wrong input"}, 200)
+		if got := decode[wire.RunCancelled](t, first); got.Status != "cancelled" || got.Attention != nil {
+			t.Errorf("the answer is %+v", got)
+		}
+		if again := s.post(terminate, "t1", members{"reason": "wrong input"}, 200); string(again.body) != string(first.body) || again.header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("the repetition was answered %v %s", again.header, again.body)
+		}
+		s.refusal(s.post(terminate, "t1", members{"reason": "another"}, 409), 409, "idempotency_conflict")
+		s.refusal(s.post(terminate, "", members{"reason": "wrong input"}, 409), 409, "run_terminal")
+		s.refusal(s.post(terminate, "", members{"reason": ""}, 400), 400, "invalid_request")
+		s.refusal(s.post("/v1/runs/none/terminate", "", members{"reason": "r"}, 404), 404, "not_found")
+		if got := decode[wire.Run](t, s.get("/v1/runs/"+held, 200)); got.Status != "cancelled" || got.Cancel == nil || !got.Cancel.Terminated {
+			t.Errorf("the run is %+v", got)
+		}
 	})
 }
 
