@@ -521,6 +521,11 @@ func TestTerminate(t *testing.T) {
 		for _, bad := range []any{nil, `{}`, `{"reason":""}`, `{"reason":" \n"}`, `{"reason":null}`, `{"reason":1}`, `{"reason":"r","before":""}`, map[string]any{"reason": strings.Repeat("r", 1025)}} {
 			terminate(acme, "held", bad).is(t, 400, "invalid_request")
 		}
+		for _, blank := range []string{`{}`, `{"reason":""}`, `{"reason":" \n"}`} {
+			if r := terminate(acme, "held", blank); !strings.Contains(string(r.raw), `"path":"/reason"`) {
+				t.Errorf("%s: it is not told what is missing: %s", blank, r.raw)
+			}
+		}
 		const body = `{"reason":"wrong input"}`
 		for _, key := range []string{home, acmeTest, other} {
 			terminate(key, "held", body).is(t, 404, "not_found")
