@@ -77,7 +77,7 @@ func TestAVerifierContradictsAnAttempt(t *testing.T) {
 			var learnt error
 			wf := learningWith(a, &learnt)
 			id := fmt.Sprint("o", i)
-			p := boot(t, s, wf)
+			p := boot(t, s, wf, rareLeases)
 			if got := result(t, start(t, wf, p, id, "")); !strings.HasPrefix(got, c.want) {
 				t.Errorf("%s: learnt %q, want %q", c.name, got, c.want)
 			}
@@ -207,7 +207,7 @@ func TestALateResultThatCannotBeStored(t *testing.T) {
 			out, err := a.Do(run, "42")
 			return fmt.Sprintf("%v %T", out, err), nil
 		})
-		p := boot(t, s, wf)
+		p := boot(t, s, wf, rareLeases)
 		if got := result(t, start(t, wf, p, "o", "")); got != "<nil> *activity.ContradictionError" || runs != 1 {
 			t.Errorf("learnt %q after %d attempts, want a contradiction after one", got, runs)
 		}
@@ -247,13 +247,13 @@ func TestAVerifierContradictsItself(t *testing.T) {
 			}
 			wf := flow("checkout", func(run *engine.Run) (string, error) { return a.Do(run, "42") })
 			id := fmt.Sprint("o", i)
-			p := boot(t, s, wf)
+			p := boot(t, s, wf, rareLeases)
 			failure(t, start(t, wf, p, id, ""), "contradiction")
 			retried.Store(true)
 			retry(t, p, id)
 			time.Sleep(time.Minute)
 			p.stop(t)
-			p = boot(t, s, wf) // what was observed is in the store
+			p = boot(t, s, wf, rareLeases) // what was observed is in the store
 			time.Sleep(time.Minute)
 			want := "A"
 			if c.asks != nil {
@@ -294,7 +294,7 @@ func TestResultsAreComparedAsValues(t *testing.T) {
 		for i, c := range []struct{ answer, want string }{{"A", "A"}, {"B", "*activity.ContradictionError"}} {
 			a, _ := returningLate(func(int) activity.Verification[string] { return activity.CompletedWithResult(c.answer) })
 			wf := learning(a)
-			p := boot(t, s, wf, func(config *engine.Config) { config.Codec = newSealed(t, "aes", 'a') })
+			p := boot(t, s, wf, rareLeases, func(config *engine.Config) { config.Codec = newSealed(t, "aes", 'a') })
 			if got := result(t, start(t, wf, p, fmt.Sprint("o", i), "")); !strings.HasPrefix(got, c.want) {
 				t.Errorf("answer %q: learnt %q, want %q", c.answer, got, c.want)
 			}
