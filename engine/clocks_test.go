@@ -67,8 +67,11 @@ const decade = 10 * 365 * 24 * time.Hour
 
 func leases(c *engine.Config) { c.PollInterval, c.LeaseTTL = time.Second, 3*time.Second }
 
-// rareLeases is for tests that last for hours.
+// rareLeases is for tests that last for minutes: on PostgreSQL each poll costs some round trips.
 func rareLeases(c *engine.Config) { c.PollInterval, c.LeaseTTL = 10*time.Second, 30*time.Second }
+
+// rarestLeases is for tests that last for hours.
+func rarestLeases(c *engine.Config) { c.PollInterval, c.LeaseTTL = time.Minute, 3*time.Minute }
 
 func parking(c *engine.Config) { leases(c); c.ParkAfter = time.Millisecond }
 
@@ -506,7 +509,7 @@ func TestClockAheadOfAnEngineThatDiedAtOnce(t *testing.T) {
 			if store.Reopen != nil {
 				s = store.Reopen(t, s)
 			}
-			return bootAt(t, s, &clock, append(what, wf, leases)...)
+			return bootAt(t, s, &clock, append(what, wf, rareLeases)...)
 		}
 		p := begin()
 		start(t, wf, p, "o", "")
@@ -524,7 +527,7 @@ func TestClockAheadOfAnEngineThatDiedAtOnce(t *testing.T) {
 			}
 			return storagetest.None
 		})
-		p = &process{Engine: made(t, blind, wf, leases), store: blind}
+		p = &process{Engine: made(t, blind, wf, rareLeases), store: blind}
 		engine.SetNow(p.Engine, clock.now)
 		p.run()
 		time.Sleep(500 * time.Millisecond)
@@ -674,7 +677,7 @@ func TestAcceptanceOutlivesAnEngineThatNobodyMet(t *testing.T) {
 			if store.Reopen != nil {
 				s = store.Reopen(t, s)
 			}
-			return bootAt(t, s, clock, wf, rareLeases)
+			return bootAt(t, s, clock, wf, rarestLeases)
 		}
 		p := begin(&right)
 		start(t, wf, p, "o", "")
@@ -716,7 +719,7 @@ func TestForgettingAfterARestart(t *testing.T) {
 		defer func() { s.Close() }()
 		wf := receiving(2)
 		var clock wall
-		p := bootAt(t, s, &clock, wf, rareLeases, func(c *engine.Config) { c.SignalIDRetention = 2 * time.Hour })
+		p := bootAt(t, s, &clock, wf, rarestLeases, func(c *engine.Config) { c.SignalIDRetention = 2 * time.Hour })
 		start(t, wf, p, "o", "")
 		first := send(t, approved, p, "o", "v", "evt_1")
 		time.Sleep(2*time.Hour - 10*time.Minute)
@@ -725,7 +728,7 @@ func TestForgettingAfterARestart(t *testing.T) {
 			s = store.Reopen(t, s)
 		}
 		time.Sleep(time.Minute)
-		p = bootAt(t, s, &clock, wf, rareLeases)
+		p = bootAt(t, s, &clock, wf, rarestLeases)
 		time.Sleep(8 * time.Minute)
 		if a := send(t, approved, p, "o", "v", "evt_1"); a != first {
 			t.Errorf("got %+v, want the first answer %+v", a, first)
