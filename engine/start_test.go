@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -535,6 +537,76 @@ func TestStartWhoseCallerGaveUp(t *testing.T) {
 			t.Errorf("%+v, want it completed", i)
 		}
 	})
+}
+
+// A start whose caller has given up is applied when the engine has looked for it, also in the place of
+// a workflow that was purged: then it is driven.
+func TestStartWhoseCallerGaveUpLandsLate(t *testing.T) {
+	for name, purged := range map[string]bool{"a new id": false, "the id of a purged workflow": true} {
+		t.Run(name, func(t *testing.T) {
+			onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+				s := store.Open(t)
+				defer s.Close()
+				wf := flow("w", func(run *engine.Run) (string, error) { return "done", nil })
+				late := &lateStart{Storage: s, id: "o", sent: make(chan storage.Batch, 1)}
+				p := boot(t, late, wf)
+				if purged {
+					result(t, start(t, wf, p, "o", ""))
+					if err := p.Purge(ctx, "o", audit); err != nil {
+						t.Fatal(err)
+					}
+				}
+				abandoned, abandon := context.WithCancel(ctx)
+				defer abandon()
+				late.keep.Store(true)
+				started := make(chan error, 1)
+				go func() {
+					_, err := wf.Start(abandoned, p, "o", "")
+					started <- err
+				}()
+				sent := <-late.sent
+				abandon()
+				if err := <-started; !errors.Is(err, context.Canceled) {
+					t.Errorf("start: %v, want that its outcome is unknown", err)
+				}
+				time.Sleep(10 * time.Second)
+				if err := s.Commit(ctx, sent); err != nil {
+					t.Fatalf("the late start: %v", err)
+				}
+				time.Sleep(10 * time.Second)
+				if i := describe(t, p, "o"); i.Status != checkpoint.StatusCompleted {
+					t.Errorf("%+v, want it completed", i)
+				}
+				p.stop(t)
+			})
+		})
+	}
+}
+
+// A lateStart keeps back, while keep is set, the batch that starts a workflow. Its sender gets no answer.
+type lateStart struct {
+	storage.Storage
+	id   string
+	keep atomic.Bool
+	sent chan storage.Batch
+}
+
+func (l *lateStart) Unwrap() storage.Storage { return l.Storage }
+
+func (l *lateStart) Commit(ctx context.Context, b storage.Batch) error {
+	if !touches(b, string(keys.Workflow(l.id))+":in") || !l.keep.Load() {
+		return l.Storage.Commit(ctx, b)
+	}
+	if _, err := l.Storage.Get(ctx, keys.Workflow(l.id)); err == nil && slices.ContainsFunc(b.If, func(c storage.Condition) bool {
+		return c.Kind == storage.IsAbsent && bytes.Equal(c.Key, keys.Workflow(l.id))
+	}) {
+		return storage.ErrConflict // the next one replaces what the purge has left
+	}
+	kept := storage.Batch{If: slices.Clone(b.If), Ops: slices.Clone(b.Ops)} // its memory is used again
+	l.keep.Store(false)
+	l.sent <- kept
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // Who asks for a workflow while it is being started is told that it is not there

@@ -352,7 +352,7 @@ func (l *Incarnation) remove(x *run.Execution) {
 
 // Doubt has the poll look at a run that this incarnation may own and does not execute: its
 // start has an unknown outcome, the store was rewound, or it is held and should be tried
-// again.
+// again. As long as there is no run, or only what a purge has left of one, the start may still be applied.
 func (l *Incarnation) Doubt(id string) { l.remember(id, doubt{time.Now(), false}) }
 
 // DoubtClaim has the poll look at a run whose claim has an unknown outcome. As long as the
@@ -437,8 +437,8 @@ func (l *Incarnation) settleDoubt(ctx context.Context, id string, d doubt) (cert
 	}
 	wf, err := journal.Load(ctx, l.Worker.Store, id)
 	switch {
-	case errors.Is(err, storage.ErrNotFound):
-		return false, nil
+	case errors.Is(err, storage.ErrNotFound) || err == nil && wf.Tombstone():
+		return false, nil // a start may still be applied
 	case err != nil:
 		return false, err
 	case l.startInProgress(id) || l.Worker.Executing(id) != nil:
