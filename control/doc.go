@@ -36,7 +36,7 @@
 // # Errors
 //
 // Errors are application/problem+json (RFC 9457) with a code for programs, a message for people, and retry:
-// whether to send the request again. Their texts are made here and name no other namespace.
+// whether to send the request again. Their texts name no other namespace.
 //
 // # Limits
 //

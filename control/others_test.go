@@ -328,7 +328,21 @@ func (x *asker) answer(o *operation.Operation, a ask, name, form, cursor string,
 	}
 	asked := strings.Split(alike(strings.Join(x.calls, "\n"), name), "\n")
 	slices.Sort(asked) // a list reads several runs at once
-	return fmt.Sprint(w.Code, alike(w.Body.String(), name)), strings.Join(asked, "\n"), w.Code
+	return fmt.Sprint(w.Code, alike(strings.ReplaceAll(w.Body.String(), quotedTwice(x.t, form, name), quotedTwice(x.t, "%s", name)), name)), strings.Join(asked, "\n"), w.Code
+}
+
+// quotedTwice returns how a message has a name that was asked about in a form: quoted, in JSON.
+func quotedTwice(t *testing.T, form, name string) string {
+	t.Helper()
+	var asked string
+	if err := json.Unmarshal([]byte(`"`+fmt.Sprintf(form, name)+`"`), &asked); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(fmt.Sprintf("%q", asked))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw[1 : len(raw)-1])
 }
 
 // ask compares what is answered about names of others with what is answered about those that nobody has.

@@ -219,6 +219,7 @@ func TestATakenRunID(t *testing.T) {
 			if d["runId"] != "order-42" || d["status"] != "pending" || d["same"] != c.same {
 				t.Errorf("%s: details %v, want same: %v", c.body, d, c.same)
 			}
+			s.call(home, "POST", "/v1/runs", c.body, "Idempotency-Key", key).says(t, `The runId "order-42" is taken: that run is pending.`)
 		}
 	}
 	s.call(acme, "POST", "/v1/runs", body, "Idempotency-Key", fresh()).is(t, 201, "") // it is free there
@@ -659,10 +660,8 @@ func TestReset(t *testing.T) {
 	for _, bad := range []string{`{}`, `{"before":1}`, `{"before":null}`, `{"before":"","reason":"` + strings.Repeat("r", 1025) + `"}`, `{"before":"` + strings.Repeat("1", 500) + `"}`} {
 		reset(id, bad).is(t, 400, "invalid_request")
 	}
-	if r := reset(id, `{"before":"77"}`).is(t, 404, "not_found"); !strings.Contains(string(r.raw), "Operation") {
-		t.Errorf("got %s", r.raw)
-	}
-	reset("nobody", `{"before":""}`).is(t, 404, "not_found")
+	reset(id, `{"before":"77"}`).is(t, 404, "not_found").says(t, fmt.Sprintf(`Operation "77" of run %q not found`, id))
+	reset("nobody", `{"before":""}`).is(t, 404, "not_found").says(t, `Run "nobody" not found`)
 	before := s.call(acme, "GET", at(id), nil).body["startedAt"]
 	if r := reset(id, `{"before":"1","reason":"it received what was for another"}`).is(t, 200, ""); string(r.raw) != `{"accepted":true}` {
 		t.Errorf("got %s", r.raw)
@@ -679,7 +678,7 @@ func TestReset(t *testing.T) {
 	}
 	idle := idle(t, nil)
 	id = idle.start(acme, "wait", "", nil).text("runId")
-	idle.call(acme, "POST", at(id, "reset"), `{"before":""}`).is(t, 409, "not_applicable") // it has not begun
+	idle.call(acme, "POST", at(id, "reset"), `{"before":""}`).is(t, 409, "not_applicable").says(t, fmt.Sprintf(`reset %q: it has not begun`, id))
 }
 
 // runs.resolve sets the outcome of an operation that nobody else knows.
@@ -716,7 +715,8 @@ func TestResolve(t *testing.T) {
 	}
 	resolve(id, `{"answer":"completed","result":"paid","reason":"again"}`).is(t, 409, "run_terminal")
 	id = begin(2)
-	s.call(acme, "POST", at(id, "operations", "99", "resolve"), `{"answer":"failed","reason":"r"}`).is(t, 409, "not_applicable")
+	s.call(acme, "POST", at(id, "operations", "99", "resolve"), `{"answer":"failed","reason":"r"}`).is(t, 409, "not_applicable").
+		says(t, fmt.Sprintf(`resolve %q: operation "99" has no idempotency key, or has not started`, id))
 	resolve(id, `{"answer":"failed","error":"the bank says no","reason":"asked the bank"}`).is(t, 200, "")
 	if r := s.call(acme, "GET", at(id, "result")+"?wait=20", nil).is(t, 200, ""); !strings.Contains(string(r.raw), "the bank says no") {
 		t.Errorf("got %s", r.raw)
@@ -728,15 +728,15 @@ func TestResolve(t *testing.T) {
 func TestPurge(t *testing.T) {
 	s := open(t, nil)
 	s.start(acme, "wait", "p", nil)
-	s.call(acme, "DELETE", at("p"), nil).is(t, 409, "not_applicable")
+	s.call(acme, "DELETE", at("p"), nil).is(t, 409, "not_applicable").says(t, `purge "p": it has not ended: Cancel or Terminate it first, or Delete it`)
 	s.call(acme, "POST", at("p", "cancel"), nil).is(t, 202, "")
 	s.awaitStatus(acme, "p", checkpoint.StatusCancelled)
 	s.call(other, "DELETE", at("p"), nil).is(t, 404, "not_found")
 	if r := s.call(acme, "DELETE", at("p")+"?reason=done", nil).is(t, 204, ""); len(r.raw) != 0 {
 		t.Errorf("got %s", r.raw)
 	}
-	s.call(acme, "GET", at("p"), nil).is(t, 404, "not_found")
-	s.call(acme, "DELETE", at("nobody"), nil).is(t, 404, "not_found")
+	s.call(acme, "GET", at("p"), nil).is(t, 404, "not_found").says(t, `Run "p" not found`)
+	s.call(acme, "DELETE", at("nobody"), nil).is(t, 404, "not_found").says(t, `Run "nobody" not found`)
 	s.start(acme, "echo", "p", nil)
 }
 

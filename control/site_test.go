@@ -237,6 +237,15 @@ func (r reply) is(t testing.TB, status int, code string) reply {
 	return r
 }
 
+// says checks the message of a problem.
+func (r reply) says(t testing.TB, message string) reply {
+	t.Helper()
+	if r.text("message") != message || r.text("detail") != message {
+		t.Fatalf("got %s, want the message %q", r.raw, message)
+	}
+	return r
+}
+
 // start starts a run under a key of its own.
 func (s *site) start(key, workflow, runID string, input any) reply {
 	s.t.Helper()

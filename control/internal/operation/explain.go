@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/weft-go/weft/engine"
@@ -13,8 +15,8 @@ import (
 )
 
 // Explain returns the problem that an error is answered with. Its text is made here: the texts of the
-// engine have ids as the store has them, of all namespaces. write says that the error may have
-// followed a write that took effect.
+// engine have ids as the store has them, of all namespaces. Call.explain adds what the caller may see. write says that
+// the error may have followed a write that took effect.
 func Explain(err error, write bool) *Problem {
 	if bad, ok := errors.AsType[*Problem](err); ok {
 		return bad
@@ -78,9 +80,18 @@ func keyProblem(err error) *Problem {
 	return nil
 }
 
-// explain returns the problem of an error of c. If a repetition could be a second effect, it does not ask for one.
+// explain returns the problem of an error of c. It names the run as the client does, and has the reason of the engine. If
+// a repetition could be a second effect, it does not ask for one.
 func (c *Call) explain(err error, write bool) *Problem {
 	p := Explain(err, write)
+	if _, ok := errors.AsType[*Problem](err); !ok { // p was made of err
+		switch p.Code {
+		case "not_found":
+			p = NoRun(c.Note.RunID).Because(err)
+		case "not_applicable":
+			p.say(c.refusal(err, p.Message))
+		}
+	}
 	if p.Code == "outcome_unknown" && c.IdempotencyKey == "" {
 		if u, ok := c.params.(Unrepeatable); ok && u.InsteadOfAgain() != "" {
 			p.Retry, p.Recovery = never, u.InsteadOfAgain()
@@ -88,6 +99,25 @@ func (c *Call) explain(err error, write bool) *Problem {
 	}
 	return p
 }
+
+// refusal returns the text of an error of the engine as the caller may see it. It is otherwise if the text may name something of
+// another namespace.
+func (c *Call) refusal(err error, otherwise string) string {
+	text := err.Error()
+	for _, sentinel := range []error{engine.ErrNotApplicable, engine.ErrProtected} {
+		text = strings.TrimPrefix(text, sentinel.Error()+": ")
+	}
+	if c.Who == nil {
+		return otherwise
+	}
+	if text = c.Who.Visible(strings.TrimPrefix(text, "engine: ")); qualified.MatchString(text) {
+		return otherwise
+	}
+	return text
+}
+
+// qualified is how an id of a namespace begins, wherever it is in a text.
+var qualified = regexp.MustCompile(`@[A-Za-z0-9_-]{1,40}/[A-Za-z0-9_-]{1,20}/`)
 
 // An Unrepeatable is a struct of parameters with which a repetition could be a second effect. It says what to do instead
 // if the outcome is unknown; "": the same request can be sent again. A package says of each that it is one, as of a Checker.

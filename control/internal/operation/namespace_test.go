@@ -1,9 +1,12 @@
 package operation
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/weft-go/weft/engine"
 )
 
 func TestRunIDs(t *testing.T) {
@@ -49,6 +52,34 @@ func TestNamespacesAreApart(t *testing.T) {
 	}
 	if got := who["acme"].Visible(`child "@acme/prod/a" of "@acme/prod/b"`); got != `child "a" of "b"` {
 		t.Errorf("got %s", got)
+	}
+}
+
+// What the engine says of a refusal is answered, with ids as the client knows them. A text that may have an id of another
+// namespace is not.
+func TestARefusalShowsNoOtherNamespace(t *testing.T) {
+	home := &Principal{Namespace: Namespace{"default", "default"}, Home: true}
+	acme := &Principal{Namespace: Namespace{"acme", "prod"}}
+	const general = "This does not apply to the state that it is in."
+	for _, c := range []struct {
+		who        *Principal
+		text, want string
+	}{
+		{home, `resolve "a": operation 1 needs no operator`, `resolve "a": operation 1 needs no operator`},
+		{acme, `resume "@acme/prod/a": its parent "@acme/prod/b" has been told`, `resume "a": its parent "b" has been told`},
+		{acme, `resume "@acme/prod/a": its parent "@other/prod/b" has been told`, general},
+		{acme, `resume "@acme/prod/a": its parent "@acme/test/b" has been told`, general},
+		{home, `resume "a": its parent "@acme/prod/b" has been told`, general},
+		{nil, `resume "a": it is running`, general},
+	} {
+		p := (&Call{Who: c.who}).explain(fmt.Errorf("%w: %s", engine.ErrNotApplicable, c.text), true)
+		if p.Code != "not_applicable" || p.Message != c.want || p.Detail != c.want {
+			t.Errorf("%s: got %q, %q, want %q", c.text, p.Message, p.Detail, c.want)
+		}
+	}
+	p := (&Call{Who: acme}).explain(fmt.Errorf(`%w: purge "@acme/prod/a": ann has protected it`, engine.ErrProtected), true)
+	if want := `purge "a": ann has protected it`; p.Message != want {
+		t.Errorf("got %q, want %q", p.Message, want)
 	}
 }
 

@@ -49,6 +49,9 @@ func NewProblem(status int, code, message string) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: message, Code: code, Message: message, Retry: never}
 }
 
+// say replaces the message.
+func (p *Problem) say(message string) { p.Detail, p.Message = message, message }
+
 // With adds details: a struct or map.
 func (p *Problem) With(details any) *Problem {
 	p.Details = details
@@ -76,6 +79,14 @@ func Invalid(issues ...Issue) *Problem {
 // NotFound is the problem of what is not there, or is another namespace's.
 func NotFound(what string) *Problem {
 	return NewProblem(http.StatusNotFound, "not_found", what+" not found")
+}
+
+// NoRun is NotFound for a run, which is named as the client has named it.
+func NoRun(runID string) *Problem {
+	if runID == "" || len(runID) > maxRunID {
+		return NotFound("Run")
+	}
+	return NotFound(fmt.Sprintf("Run %q", runID))
 }
 
 // NotConfigured is the problem of what this service is not set up for.

@@ -163,7 +163,7 @@ func sizeOf(b *wire.Event) int {
 func (c *call) record(ctx context.Context, id string) (*journal.Workflow, error) {
 	wf, err := journal.Load(ctx, c.Store, id)
 	if errors.Is(err, storage.ErrNotFound) || err == nil && wf.Tombstone() {
-		return nil, errNoRun()
+		return nil, operation.NoRun(c.Note.RunID)
 	}
 	return wf, err
 }

@@ -101,12 +101,10 @@ func (c *call) at(runID string) (string, error) {
 	c.Note.RunID = runID
 	id, ok := c.Who.EngineID(runID)
 	if !ok {
-		return "", errNoRun()
+		return "", operation.NoRun(runID)
 	}
 	return id, nil
 }
-
-func errNoRun() error { return operation.NotFound("Run") }
 
 // createParams are the parameters of runs.create (HTTP-42).
 type createParams struct {
@@ -209,7 +207,7 @@ func runExistsOr(runID string, err error) error {
 }
 
 func runExists(runID string, status checkpoint.Status, same bool) *operation.Problem {
-	return operation.NewProblem(http.StatusConflict, "run_exists", "The runId is taken.").With(map[string]any{"runId": runID, "status": status, "same": same})
+	return operation.NewProblem(http.StatusConflict, "run_exists", fmt.Sprintf("The runId %q is taken: that run is %s.", runID, status)).With(map[string]any{"runId": runID, "status": status, "same": same})
 }
 
 // input returns a payload for the engine: without one it is nil, as with null.
@@ -419,7 +417,7 @@ func resetRun(ctx context.Context, c *call, p *resetParams) (operation.Answer, e
 		}
 		err = in.Reset(ctx, id, p.Before, c.Actor(p.Reason, "reset"))
 		if errors.Is(err, engine.ErrNotFound) {
-			return operation.Answer{}, operation.NotFound("Operation").Because(err)
+			return operation.Answer{}, operation.NotFound(fmt.Sprintf("Operation %q of run %q", p.Before, p.RunID)).Because(err)
 		}
 		if err != nil {
 			return operation.Answer{}, err

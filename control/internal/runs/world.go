@@ -36,7 +36,7 @@ func (c *call) resumeInWorld(ctx context.Context, tx storage.Tx, p *resumeParams
 	if e, ok := errors.AsType[*world.Error](err); ok {
 		switch e.Status {
 		case http.StatusNotFound:
-			return operation.Answer{}, errNoRun()
+			return operation.Answer{}, operation.NoRun(p.RunID)
 		case http.StatusConflict:
 			return operation.Answer{}, operation.NewProblem(http.StatusConflict, "run_terminal", e.Message+".")
 		}
