@@ -4,7 +4,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/weft-go/weft/control/internal/operation"
 )
@@ -91,7 +90,7 @@ func (r *route) matches(segments []string) bool {
 }
 
 // segmentsOf returns the segments of a clean path, decoded. A path is clean if no segment is empty,
-// "." or "..", also not when it is decoded, and if it is of UTF-8 without NUL.
+// "." or "..", also not when it is decoded. What is in a segment is up to the operation: Gather refuses what is not UTF-8.
 func segmentsOf(u *url.URL) ([]string, bool) {
 	escaped := u.EscapedPath()
 	if !strings.HasPrefix(escaped, "/") {
@@ -100,7 +99,7 @@ func segmentsOf(u *url.URL) ([]string, bool) {
 	segments := strings.Split(escaped[1:], "/")
 	for i, s := range segments {
 		d, err := url.PathUnescape(s)
-		if err != nil || d == "" || d == "." || d == ".." || !utf8.ValidString(d) || strings.ContainsRune(d, 0) {
+		if err != nil || d == "" || d == "." || d == ".." {
 			return nil, false
 		}
 		segments[i] = d

@@ -756,7 +756,7 @@ func TestOddRunIDs(t *testing.T) {
 		}
 	}
 	s.call(home, "POST", "/v1/runs", `{"workflowName":"echo","runId":"a\u0000b"}`, "Idempotency-Key", fresh()).is(t, 400, "invalid_request")
-	for _, path := range []string{"/v1/runs/..", "/v1/runs/%2e%2e", "/v1/runs/a/../b", "/v1/runs//result", "/v1/runs/a%00b", "/v1/runs/%ff", "/v1/runs/" + strings.Repeat("a", 129), "/v1/runs/@acme%2Fprod%2Fx"} {
+	for _, path := range []string{"/v1/runs/..", "/v1/runs/%2e%2e", "/v1/runs/a/../b", "/v1/runs//result", "/v1/runs/a%00b", "/v1/runs/" + strings.Repeat("a", 129), "/v1/runs/@acme%2Fprod%2Fx"} {
 		s.call(home, "GET", path, nil).is(t, 404, "not_found")
 	}
 }

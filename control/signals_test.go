@@ -156,6 +156,31 @@ func TestAnIndeterminateSignal(t *testing.T) {
 	s.call(acme, "POST", at("w", "signals", "go"), body).is(t, 200, "")
 }
 
+// The name and the id of a signal are UTF-8, also with what has a meaning in a path: each signal that is sent can be named
+// in the path that clears it.
+func TestOddSignalIDs(t *testing.T) {
+	s := idle(t, nil)
+	s.start(acme, "wait", "w", nil)
+	for _, id := range []string{"a\x00b", "\x00", "50%", "%00", "a/b", "a:b", "ä ö", "...", "?q#f"} {
+		s.call(acme, "POST", at("w", "signals", "go"), map[string]any{"signalId": id}).is(t, 200, "")
+		s.call(acme, "POST", at("w", "signals", id), map[string]any{"signalId": id}).is(t, 200, "")
+		if list := s.call(acme, "GET", at("w", "signals"), nil).is(t, 200, "").data(); len(list) != 2 || list[0]["signalId"] != id {
+			t.Errorf("%q is listed as %v", id, list)
+		}
+		s.call(acme, "DELETE", at("w", "signals", "go", id), nil).is(t, 204, "")
+		s.call(acme, "DELETE", at("w", "signals", id, id), nil).is(t, 204, "")
+	}
+	for parameter, path := range map[string]string{
+		"runId": "/v1/runs/a%ffb/signals/go/s", "name": "/v1/runs/w/signals/%c3%28/s", "signalId": "/v1/runs/w/signals/go/%ed%a0%80",
+	} {
+		r := s.call(acme, "DELETE", path, nil).is(t, 400, "invalid_request")
+		if want := `{"path":"/` + parameter + `","problem":"is not valid UTF-8"}`; !strings.Contains(string(r.raw), want) {
+			t.Errorf("%s: got %s, want %s", path, r.raw, want)
+		}
+	}
+	s.call("", "DELETE", "/v1/runs/a%ffb/signals/go/s", nil).is(t, 401, "unauthorized")
+}
+
 // A signal to a run that has ended, or that is not there.
 func TestASignalToNobody(t *testing.T) {
 	s := open(t, nil)

@@ -327,7 +327,7 @@ func TestFollowStreamFromItsEnd(t *testing.T) {
 // Names of streams are escaped in a path. A name that no stream can have is refused, or is no path.
 func TestNamesOfStreams(t *testing.T) {
 	s := talking(t, nil, acme)
-	for i, name := range []string{"a/b", "100%", "%2F", "a b?c#d", "ß", "x:y", strings.Repeat("n", 100)} {
+	for i, name := range []string{"a/b", "100%", "%2F", "a b?c#d", "ß", "x:y", "a\x00b", strings.Repeat("n", 100)} {
 		s.say(acme, line{Stream: name, Chunks: raws(fmt.Sprint(i))})
 		are(t, s.call(acme, "GET", at("r", "streams", name), nil), 0, fmt.Sprint(i))
 		_, events := s.receive(acme, at("r", "streams", name), "")
@@ -335,7 +335,7 @@ func TestNamesOfStreams(t *testing.T) {
 			t.Errorf("%q has %s, want %d", name, data, i)
 		}
 	}
-	for name, status := range map[string]int{"": 404, "a\x00b": 404, "..": 404, strings.Repeat("n", 101): 400} {
+	for name, status := range map[string]int{"": 404, "a\xffb": 400, "..": 404, strings.Repeat("n", 101): 400} {
 		for _, accept := range []string{"*/*", "text/event-stream"} {
 			if r := s.call(acme, "GET", at("r", "streams", name), nil, "Accept", accept); r.status != status {
 				t.Errorf("%.20q: got %d %s, want %d", name, r.status, r.raw, status)
@@ -347,10 +347,6 @@ func TestNamesOfStreams(t *testing.T) {
 		if r := s.rpc(acme, "1", "runs.stream", fmt.Sprintf(`{"runId":"r","name":%q}`, name)); !strings.Contains(string(r.raw), `"code":-32602`) || !strings.Contains(string(r.raw), `"path":"/name"`) {
 			t.Errorf("%.20q: got %s", name, r.raw)
 		}
-	}
-	// Without a path, a name may have a NUL, as in the engine.
-	if r := s.rpc(acme, "1", "runs.stream", `{"runId":"r","name":"a\u0000b"}`); !strings.Contains(string(r.raw), `"closed":false`) {
-		t.Errorf("got %s", r.raw)
 	}
 }
 

@@ -113,7 +113,7 @@ func RunIDProblem(id string) string {
 	case !utf8.ValidString(id):
 		return "is not UTF-8"
 	case strings.ContainsRune(id, 0):
-		return "contains NUL" // no path may
+		return "contains NUL" // many proxies refuse a path that does
 	case strings.HasPrefix(id, namespaceMark):
 		return "begins with @"
 	case id == "." || id == "..":

@@ -154,6 +154,10 @@ func (o *Operation) Gather(path map[string]string, query url.Values, body []byte
 		}
 	}
 	for name, value := range path {
+		if !utf8.ValidString(value) {
+			bad(name, notUTF8)
+			continue
+		}
 		all[name] = quoted(value)
 	}
 	if len(issues) > 0 {
@@ -177,11 +181,13 @@ func (o *Operation) Field(name string) *Field {
 	return nil
 }
 
+const notUTF8 = "is not valid UTF-8"
+
 // fromQuery returns the JSON of a parameter's texts.
 func (f *Field) fromQuery(values []string) (_ jsontext.Value, problem string) {
 	for _, v := range values {
 		if !utf8.ValidString(v) {
-			return nil, "is not valid UTF-8"
+			return nil, notUTF8
 		}
 	}
 	if f.kind == kindTexts {
