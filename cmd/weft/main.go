@@ -74,6 +74,7 @@ type command struct {
 	Runs              runs              `cmd:"" help:"Act on runs over a control plane."`
 	Bulks             remoteBulks       `cmd:"" help:"Do one operation to many runs over a control plane: start, list, get or stop a bulk."`
 	Signals           signals           `cmd:"" help:"Send signals to runs over a control plane, and look at them."`
+	Hooks             hooks             `cmd:"" help:"Resume a hook: over --url, or with --write in a --store."`
 	Deployments       deployments       `cmd:"" help:"Record and activate deployments over a control plane."`
 	Keys              keys              `cmd:"" help:"Make, list, rotate and revoke keys of a control plane: over --url, or with --write in a --store."`
 	Audit             audit             `cmd:"" help:"List what was done over a control plane, newest first."`

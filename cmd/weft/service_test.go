@@ -67,6 +67,14 @@ var (
 	patient = &engine.Workflow[string, string]{Name: "patient", Func: func(run *engine.Run, in string) (string, error) {
 		return flaky.Do(run, in)
 	}}
+	paid    = &signal.Hook[string]{Name: "paid"}
+	invoice = &engine.Workflow[string, string]{Name: "invoice", Func: func(run *engine.Run, token string) (string, error) {
+		h, err := paid.Open(run, &signal.HookOptions{Token: token})
+		if err != nil {
+			return "", err
+		}
+		return h.Receive(run)
+	}}
 )
 
 // A service is an engine on a store, in this process.
@@ -75,10 +83,10 @@ type service struct {
 	stop func()
 }
 
-func serve(t *testing.T, s storage.Storage) *service {
+func serve(t *testing.T, s storage.Storage, more ...engine.Definition) *service {
 	t.Helper()
 	eng, err := engine.New(engine.Config{
-		Storage: s, Name: "shop", Workflows: []engine.Definition{hello, order, broken, patient},
+		Storage: s, Name: "shop", Workflows: append([]engine.Definition{hello, order, broken, patient}, more...),
 		Queues: []engine.Queue{{Name: "night"}}, PollInterval: 20 * time.Millisecond, ParkAfter: -1, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

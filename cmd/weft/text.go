@@ -154,6 +154,8 @@ func explained(group, verb string, err error) string {
 // looking says where to look for what a verb has not found.
 func looking(group, verb string) string {
 	switch {
+	case group == "hooks":
+		return "whether its workflow waits for it, with weft history"
 	case group == "bulk", group == "schedules":
 		return "the ids with weft " + group + " list"
 	case verb == "reset":
