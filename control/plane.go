@@ -120,6 +120,10 @@ func (p *Plane) enter() bool {
 
 func (p *Plane) leave() { p.calls.Done() }
 
+// HasKey reports whether the store has a key that is neither revoked nor expired. Without one, every request that needs a key
+// is refused.
+func (p *Plane) HasKey(ctx context.Context) (bool, error) { return p.keys.HasKey(ctx) }
+
 // forgetEvery is how often Run forgets what is old.
 const forgetEvery = 10 * time.Minute
 

@@ -76,10 +76,13 @@ func (e *env) remotely(p plane, f func(c *remote.Client) error) error {
 	return f(c)
 }
 
+// ownKeys is how the ids of the keys begin that newOwnKey makes.
+const ownKeys = "weft-command-"
+
 // newOwnKey returns a key with which this command works on a store. Its id is its own, so that another
 // process does not revoke it.
 func newOwnKey() control.Key {
-	return control.Key{ID: "weft-command-" + rand.Text()[:8], Secret: newSecret(), Scopes: []string{"admin"}, ExpiresAt: time.Now().Add(time.Minute)}
+	return control.Key{ID: ownKeys + rand.Text()[:8], Secret: newSecret(), Scopes: []string{"admin"}, ExpiresAt: time.Now().Add(time.Minute)}
 }
 
 // onStore calls f with a client of a control plane on the store, in this process. So the first key can

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -264,9 +266,38 @@ type keysRevoke struct {
 
 func (x *keysRevoke) Run(e *env) error {
 	return x.with(e, func(c *remote.Client) error {
+		last := x.isLastAdmin(e, c) // afterwards the caller may have no key
 		if err := c.RevokeKey(e, x.ID, x.Project, x.Environment); err != nil {
 			return err
 		}
+		if last {
+			e.note("%s was the last valid key of its namespace with the scope admin: weft keys create with --store and --write makes another one", word(x.ID))
+		}
 		return e.done(x.ID, "is revoked")
+	})
+}
+
+// isLastAdmin reports whether the key is the only valid one of its namespace that may make keys. It is false if that is not known.
+func (x *keysRevoke) isLastAdmin(e *env, c *remote.Client) bool {
+	var these, others []wire.Key
+	r := weft.PageRequest{Limit: mostPage}
+	for more := true; more; {
+		p, err := c.Keys(e, r)
+		if err != nil {
+			return false
+		}
+		for _, k := range p.Data {
+			switch valid := k.RevokedAt.IsZero() && (k.ExpiresAt.IsZero() || k.ExpiresAt.After(time.Now())); {
+			case !valid, !slices.Contains(k.Scopes, wire.ScopeAdmin), strings.HasPrefix(k.KeyID, ownKeys):
+			case k.KeyID == x.ID && (x.Project == "" || k.Project == x.Project) && (x.Environment == "" || k.Environment == x.Environment):
+				these = append(these, k)
+			default:
+				others = append(others, k)
+			}
+		}
+		r.Cursor, more = p.Next, p.HasMore
+	}
+	return len(these) == 1 && !slices.ContainsFunc(others, func(k wire.Key) bool {
+		return k.Project == these[0].Project && k.Environment == these[0].Environment
 	})
 }

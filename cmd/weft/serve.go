@@ -102,6 +102,9 @@ func (s *serve) Run(e *env) error {
 		l.Close()
 		return err
 	}
+	if has, err := p.HasKey(e); err == nil && !has {
+		e.note("no request is accepted until there is a key: %s", firstKey(e, at))
+	}
 	return s.until(e, l, p, eng)
 }
 
@@ -289,6 +292,22 @@ func (s *serve) tell(e *env, at place, listens net.Addr, keys []fileKey) {
 	}
 	key := `export WEFT_KEY=$(grep -o 'weft_sk_[A-Za-z0-9_-]*' ` + word(s.Keys) + ` | head -n 1)`
 	fmt.Fprintf(e.out, demoText, address, key, needsApproval)
+}
+
+// firstKey returns the command that makes a key in the store.
+func firstKey(e *env, at place) string {
+	command := "weft keys create admin --scope admin"
+	if at.kind != "postgres" || e.Store != os.Getenv("WEFT_STORE") { // otherwise it may have a password
+		command += " --store " + word(e.Store)
+	}
+	if e.Table != "" {
+		command += " --table " + word(e.Table)
+	}
+	command += " --write"
+	if at.kind == "bolt" {
+		return "stop this server, since a file of bbolt admits one process, and run " + command
+	}
+	return command
 }
 
 const demoText = `

@@ -418,7 +418,13 @@ func TestKeyVerbs(t *testing.T) {
 		if got := x.done("keys", "list"); !strings.Contains(got, `["runs:read"]`) || strings.Contains(got, "weft_sk_") {
 			t.Errorf("list: %s", got)
 		}
-		x.done("keys", "revoke", "demo")
+		x.done("keys", "create", "second-admin", "--scope", "admin")
+		x.done("keys", "revoke", "second-admin")
+		x.done("keys", "create", "elsewhere", "--scope", "admin", "--project", "acme", "--environment", "prod")
+		out, notes, code = x.run("keys", "revoke", "demo")
+		if code != 0 || out != "demo: is revoked\n" || notes != "weft: demo was the last valid key of its namespace with the scope admin: weft keys create with --store and --write makes another one\n" {
+			t.Errorf("revoke of the last admin: %d, %q, %q", code, out, notes)
+		}
 		x.fails(1, "unauthorized", "runs", "list")
 		x.stop()
 
@@ -439,6 +445,40 @@ func TestKeyVerbs(t *testing.T) {
 		}
 		x.stop()
 	})
+}
+
+// Without a key that is valid, weft serve says that it accepts no request, and which command makes a key. That command does.
+func TestServeWithoutAKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "orders of tea.db")
+	s := shell{t: t, program: program(t), store: "sqlite:" + path}
+	note := regexp.MustCompile(`(?m)^weft: no request is accepted until there is a key: weft (keys create .*)$`)
+	x := &planeShell{shell: s, keys: filepath.Join(t.TempDir(), "admin.key"), unnamed: true, log: new(bytes.Buffer)}
+	said := func(deployment string) string {
+		t.Helper()
+		x.log.Reset()
+		x.begin(nil, "--deployment", deployment) // which it activates the first time with a key of its own
+		x.stop()
+		if m := note.FindStringSubmatch(x.log.String()); m != nil {
+			return m[1]
+		}
+		return ""
+	}
+	made := said("shop-1")
+	if want := "keys create admin --scope admin --store 'sqlite:" + path + "' --write"; made != want {
+		t.Fatalf("it says %q, want %q", made, want)
+	}
+	s.done("keys", "create", "mistake", "--scope", "admin", "--write")
+	s.noted("mistake was the last valid key", "keys", "revoke", "mistake", "--write")
+	if got := said("shop-1"); got != made {
+		t.Errorf("with a key that is revoked it says %q", got)
+	}
+	s.store = ""
+	if out, err := exec.Command("sh", "-c", s.program+" "+made).Output(); err != nil || !strings.HasPrefix(string(out), "weft_sk_") {
+		t.Errorf("the command that it says: %q, %v", out, err)
+	}
+	if got := said("shop-1"); got != "" {
+		t.Errorf("with a key it says %q", got)
+	}
 }
 
 // Without the demonstration it executes nothing: it starts the workflows of workers that share the

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weft-go/weft/control/internal/operation"
@@ -259,6 +260,25 @@ func (r *Keyring) Seed(ctx context.Context, k Key) error {
 			return ErrTaken
 		}
 	}
+}
+
+// HasKey reports whether any key of any namespace is valid.
+func (r *Keyring) HasKey(ctx context.Context) (bool, error) {
+	for e, err := range storage.All(ctx, r.store, keys.ControlKeyIDs("")) {
+		if err != nil {
+			return false, err
+		}
+		tenant, id, err := keys.ControlNames(e.Key)
+		if err != nil {
+			return false, err
+		}
+		project, environment, _ := strings.Cut(tenant, "/")
+		_, inUse, err := readKeyWithID(ctx, r.store, operation.Namespace{Project: project, Environment: environment}, id)
+		if err != nil || inUse != nil && inUse.valid(time.Now()) {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // readKeyWithID returns what is stored of a key and of its secret in use: nil if there is no such key.
