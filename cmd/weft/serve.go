@@ -97,13 +97,13 @@ func (s *serve) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	if has, err := p.HasKey(e); err == nil && !has {
+		e.note("no request is accepted until there is a key: %s", firstKey(e, at))
+	}
 	s.tell(e, at, l.Addr(), keys)
 	if err := e.out.Flush(); err != nil {
 		l.Close()
 		return err
-	}
-	if has, err := p.HasKey(e); err == nil && !has {
-		e.note("no request is accepted until there is a key: %s", firstKey(e, at))
 	}
 	return s.until(e, l, p, eng)
 }
