@@ -242,6 +242,8 @@ func TestStreamIsFenced(t *testing.T) {
 			switch {
 			case !c.fenced && (was[0] != nil || len(chunks) != 2):
 				t.Errorf("%s: %v, and %d chunks, want two", name, was, len(chunks))
+			case c.fenced && !strings.Contains(fmt.Sprint(was[0]), `stream "words" of workflow "o": stream: the attempt may not write any more`):
+				t.Errorf("%s: told %v, which does not name the stream and the run", name, was[0])
 			case c.fenced && (!errors.Is(was[0], stream.ErrStale) || !errors.Is(was[1], lost) || len(chunks) != 1):
 				t.Errorf("%s: told %v, and %d chunks; want ErrStale, %v and one", name, was, len(chunks), lost)
 			}
