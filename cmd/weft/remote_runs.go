@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -231,13 +232,22 @@ func (x *runsEvents) Run(e *env) error {
 		return tabled(e, paged{Limit: x.Limit, Cursor: x.Cursor, OldestFirst: true}, []string{"TIME", "EVENT", "OPERATION", "WHAT", "DETAIL"},
 			func(r weft.PageRequest) (weft.Page[wire.Event], error) { return c.Events(e, x.ID, r) },
 			func(v wire.Event) []string {
-				detail := shownJSON(v.Result)
-				if v.Error != nil {
-					detail = text(v.Error.Message)
-				}
-				return []string{exactly(v.CreatedAt), or(text(v.Kind)), or(text(v.Operation)), or(text(strings.TrimSpace(v.Of + " " + v.Name))), or(cut(detail, 80))}
+				return []string{exactly(v.CreatedAt), or(text(v.Kind)), or(text(v.Operation)), or(text(strings.TrimSpace(v.Of + " " + v.Name))), or(eventDetail(v))}
 			})
 	})
+}
+
+// eventDetail says who did what an event tells, why, and what came of it.
+func eventDetail(v wire.Event) string {
+	detail := shownJSON(v.Result)
+	if v.Error != nil {
+		detail = text(v.Error.Message)
+	}
+	all := []string{cut(text(v.Reason), most), cut(detail, 80)}
+	if v.By != "" {
+		all = append([]string{"by " + text(v.By)}, all...)
+	}
+	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), ": ")
 }
 
 type runsValues struct{ oneRun }

@@ -273,6 +273,12 @@ func TestServe(t *testing.T) {
 			t.Errorf("reset: %s", got)
 		}
 		x.fails(1, "not_found", "runs", "reset", "order-3", "77", "--reason", "a test")
+		events := x.done("runs", "events", "order-3")
+		for _, want := range []string{`asked .* by demo: the customer called`, `acted .* by demo: the customer wants it after all`} {
+			if !regexp.MustCompile(want).MatchString(events) {
+				t.Errorf("the events do not say who and why: want %q in\n%s", want, events)
+			}
+		}
 		x.done("signals", "send", "order-3", "approved", "--payload", `"ann"`)
 		if got := x.done("runs", "result", "order-3"); !strings.Contains(got, `"approvedBy":"ann"`) {
 			t.Errorf("the result after a reset: %s", got)
