@@ -143,6 +143,7 @@ type EngineInfo struct {
 
 	Since   time.Time `json:"since,omitzero"`
 	Stopped time.Time `json:"stopped,omitzero"` // zero: it has not shut down cleanly
+	Renewed time.Time `json:"renewed,omitzero"` // when it has last renewed its lease, by its clock; zero: this store needs no leases
 
 	// How often it claimed a run from another incarnation, lost the race for a claim,
 	// was refused a commit because it did not own the run any more, and did not know

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/weft-go/weft"
 )
@@ -37,7 +38,7 @@ func (x engines) Run(e *env) error {
 				}
 				continue
 			}
-			t.row(word(i.Incarnation), c.state(i), fmt.Sprint(i.Runs), at(i.Since), or(text(i.Deployment)), or(names(i.Queues)), or(names(i.Workflows)))
+			t.row(word(i.Incarnation), c.stateText(i, time.Now()), fmt.Sprint(i.Runs), at(i.Since), or(text(i.Deployment)), or(names(i.Queues)), or(names(i.Workflows)))
 		}
 		if !e.JSON {
 			t.end()
@@ -65,14 +66,17 @@ func (c *client) workflows(all []weft.EngineInfo) (names []string, alive bool) {
 
 func (c *client) mayLive(i weft.EngineInfo) bool {
 	state := c.state(i)
-	return state == "alive" || state == "unknown"
+	return state == "alive" || state == "seen" || state == "unknown"
 }
 
-// state says whether an engine is alive. An engine that has a SQLite file for itself shows
+// state says whether an engine is alive. Of one with a lease that is known only to who watches whether the lease is
+// renewed. The command looks once: it has seen a renewal, which may be long ago. An engine that has a SQLite file for itself shows
 // that by its lock only, which a reader must not take: it would keep an engine from starting. Who
 // may write has the lock, so no engine has it.
 func (c *client) state(i weft.EngineInfo) string {
 	switch {
+	case i.Alive && !i.Renewed.IsZero():
+		return "seen"
 	case i.Alive:
 		return "alive"
 	case !i.Stopped.IsZero():
@@ -81,6 +85,15 @@ func (c *client) state(i weft.EngineInfo) string {
 		return "unknown"
 	}
 	return "dead"
+}
+
+// stateText is state for a reader.
+func (c *client) stateText(i weft.EngineInfo, now time.Time) string {
+	state := c.state(i)
+	if state == "seen" {
+		return fmt.Sprintf("seen %v ago", max(now.Sub(i.Renewed), 0).Truncate(time.Second))
+	}
+	return state
 }
 
 // Describe is that of the engine, and says nothing about engines that it cannot see.
@@ -162,6 +175,9 @@ func (c *client) engineOf(i weft.EngineInfo) engineJSON {
 		Incarnation: i.Incarnation, Name: i.Name, State: c.state(i), Deployment: i.Deployment, Workflows: i.Workflows, Queues: i.Queues,
 		Runs: i.Runs, Since: i.Since.UTC(), Stopped: i.Stopped.UTC(),
 		Takeovers: i.Takeovers, LostRaces: i.LostRaces, Fenced: i.Fenced, Unknown: i.Unknown,
+	}
+	if j.State == "seen" {
+		j.Renewed = i.Renewed.UTC()
 	}
 	if i.LeaseTTL != 0 {
 		j.LeaseTTL = i.LeaseTTL.String()

@@ -130,7 +130,7 @@ type eventJSON struct {
 type engineJSON struct {
 	Incarnation string    `json:"incarnation"`
 	Name        string    `json:"name,omitempty"`
-	State       string    `json:"state"` // alive, stopped, dead or unknown
+	State       string    `json:"state"` // seen, alive, stopped, dead or unknown
 	Deployment  string    `json:"deployment,omitempty"`
 	Workflows   []string  `json:"workflows,omitempty"`
 	Queues      []string  `json:"queues,omitempty"`
@@ -138,6 +138,7 @@ type engineJSON struct {
 	Runs        int       `json:"runs"`
 	Since       time.Time `json:"since,omitzero"`
 	Stopped     time.Time `json:"stopped,omitzero"`
+	Renewed     time.Time `json:"renewed,omitzero"`
 	Takeovers   uint64    `json:"takeovers"`
 	LostRaces   uint64    `json:"lostRaces"`
 	Fenced      uint64    `json:"fenced"`

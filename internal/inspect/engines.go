@@ -85,6 +85,10 @@ func (e *Reader) engineInfo(entry storage.Entry) (weft.EngineInfo, error) {
 		alive = true
 		l.Counts.Store(r)
 	}
+	var renewed time.Time
+	if r.TTL != 0 {
+		renewed = r.Last()
+	}
 	return weft.EngineInfo{
 		Incarnation: incarnation,
 		Name:        r.Name,
@@ -96,6 +100,7 @@ func (e *Reader) engineInfo(entry storage.Entry) (weft.EngineInfo, error) {
 		LeaseTTL:    saturate.Times(r.TTL, time.Microsecond),
 		Since:       journal.Time(r.Since),
 		Stopped:     journal.Time(r.Stopped),
+		Renewed:     renewed,
 		Takeovers:   r.Takeovers,
 		LostRaces:   r.LostRaces,
 		Fenced:      r.Fenced,
