@@ -66,7 +66,7 @@ func (w *Writer[T]) Write(v T) error {
 	if w.to == nil {
 		return w.nowhere()
 	}
-	return w.to.WriteChunk(w.name, v)
+	return w.named(w.to.WriteChunk(w.name, v))
 }
 
 // Flush waits until everything that the attempt has written to the stream is stored. Its errors are those of Write.
@@ -74,7 +74,15 @@ func (w *Writer[T]) Flush() error {
 	if w.to == nil {
 		return w.nowhere()
 	}
-	return w.to.FlushChunks(w.name)
+	return w.named(w.to.FlushChunks(w.name))
+}
+
+// named returns err with the stream and the run in its text if it is an ErrStale.
+func (w *Writer[T]) named(err error) error {
+	if errors.Is(err, ErrStale) {
+		return fmt.Errorf("stream %q of workflow %q: %w", w.name, activity.InfoFrom(w.ctx).WorkflowID, err)
+	}
+	return err
 }
 
 func (w *Writer[T]) nowhere() error {

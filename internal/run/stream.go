@@ -164,20 +164,7 @@ func (x *Execution) appender(name string, wf *journal.Workflow) *appender {
 }
 
 // WriteChunk is stream.Attempt.WriteChunk.
-func (j *job) WriteChunk(name string, v any) error { return j.named(name, j.writeChunk(name, v)) }
-
-// FlushChunks is stream.Attempt.FlushChunks.
-func (j *job) FlushChunks(name string) error { return j.named(name, j.flushChunks(name)) }
-
-// named returns err with the stream and the run in its text if it is a stream.ErrStale.
-func (j *job) named(name string, err error) error {
-	if errors.Is(err, stream.ErrStale) {
-		return fmt.Errorf("engine: stream %q of workflow %q: %w", name, j.x.ID, err)
-	}
-	return err
-}
-
-func (j *job) writeChunk(name string, v any) error {
+func (j *job) WriteChunk(name string, v any) error {
 	w, err := j.writing(name)
 	if err != nil {
 		return err
@@ -193,7 +180,8 @@ func (j *job) writeChunk(name string, v any) error {
 	return w.write(p)
 }
 
-func (j *job) flushChunks(name string) error {
+// FlushChunks is stream.Attempt.FlushChunks.
+func (j *job) FlushChunks(name string) error {
 	w, err := j.writing(name)
 	if err != nil {
 		return err
