@@ -199,6 +199,29 @@ func TestKeysOfOthersAreOthers(t *testing.T) {
 	s.call(home, "POST", at(id, "cancel"), `{}`, "Idempotency-Key", "k").is(t, 202, "")
 }
 
+// All that is wrong with the parameters is answered at once, each parameter once: what is missing and what breaks a rule.
+func TestAllIssuesAreTold(t *testing.T) {
+	s := idle(t, nil)
+	for path, c := range map[string]struct {
+		body string
+		want []string
+	}{
+		"/v1/runs": {`{"runId":"@x","specVersion":99,"queue":""}`, []string{"/workflowName is required", "/runId begins with @", "/specVersion must be 1 to 7", "/queue must have 1 to 100 bytes of UTF-8"}},
+		at("w", "operations", "1", "resolve"): {`{"answer":"perhaps","result":1,"error":"e"}`, []string{"/reason is required", "/answer must be completed, not-completed, result-unavailable or failed",
+			"/result belongs to the answer completed", "/error belongs to the answer failed"}},
+	} {
+		d := s.call(home, "POST", path, c.body, "Idempotency-Key", fresh()).is(t, 400, "invalid_request").details()
+		var got []string
+		for _, i := range d["issues"].([]any) {
+			m := i.(map[string]any)
+			got = append(got, fmt.Sprint(m["path"], " ", m["problem"]))
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s %s: (-want +got)\n%s", path, c.body, diff)
+		}
+	}
+}
+
 // HTTP-44, HTTP-56: a key that was forgotten is new: a runId that is in use is taken then.
 func TestATakenRunID(t *testing.T) {
 	s := idle(t, nil)

@@ -86,17 +86,22 @@ func readerOf[P any]() func(raw []byte) (any, []Issue) {
 		if err := decodeStrictly(raw, p); err != nil {
 			return nil, []Issue{{Path: err.Path, Problem: err.Problem}}
 		}
-		if issues := missing(fields, raw, reflect.ValueOf(p).Elem()); len(issues) > 0 {
-			return nil, issues
-		}
+		issues := missing(fields, raw, reflect.ValueOf(p).Elem())
 		if c, ok := any(p).(Checker); ok {
-			if issues := c.Check(); len(issues) > 0 {
-				return nil, issues
+			for _, issue := range c.Check() {
+				if !slices.ContainsFunc(issues, func(i Issue) bool { return i.Path == issue.Path && i.Problem == isRequired }) {
+					issues = append(issues, issue)
+				}
 			}
+		}
+		if len(issues) > 0 {
+			return nil, issues
 		}
 		return p, nil
 	}
 }
+
+const isRequired = "is required"
 
 // missing returns the required parameters that raw, which is valid, does not have. It was decoded into params.
 func missing(fields []Field, raw []byte, params reflect.Value) (issues []Issue) {
@@ -112,7 +117,7 @@ func missing(fields []Field, raw []byte, params reflect.Value) (issues []Issue) 
 			}
 		}
 		if _, ok := all[f.Name]; !ok {
-			issues = append(issues, Issue{Path: Pointer(f.Name), Problem: "is required"})
+			issues = append(issues, Issue{Path: Pointer(f.Name), Problem: isRequired})
 		}
 	}
 	return issues
