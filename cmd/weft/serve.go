@@ -361,7 +361,7 @@ func (s *serve) until(e *env, l net.Listener, p *control.Plane, eng *engine.Engi
 	case err := <-ended:
 		running--
 		note(err)
-		if err == nil {
+		if err == nil && ctx.Err() == nil { // otherwise it was told to
 			errs = append(errs, errors.New("serve: a part of it has ended by itself; its log says why. Start it again"))
 		}
 	}

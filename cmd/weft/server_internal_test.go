@@ -1,15 +1,22 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weft-go/weft/control"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage/memory"
 )
 
 // A oneConn is a listener that accepts one connection.
@@ -29,6 +36,33 @@ func (l *oneConn) Accept() (net.Conn, error) {
 
 func (l *oneConn) Close() error   { close(l.closed); return nil }
 func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+
+// A part that ends because weft serve is told to stop has not ended by itself, whichever is noticed first. About one round in
+// a thousand notices the part first.
+func TestServeIsToldToStopAtOnce(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
+	rounds := 4000
+	if testing.Short() {
+		rounds = 100
+	}
+	for range rounds {
+		eng, err := engine.New(engine.Config{Storage: new(memory.Store), Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := control.New(control.Config{Engine: eng, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		s := &serve{StopTimeout: time.Minute}
+		if err := s.until(&env{Context: ctx, notes: io.Discard}, &oneConn{make(chan net.Conn), make(chan struct{})}, p, eng); err != nil {
+			t.Fatal(err)
+		}
+		eng.Close()
+	}
+}
 
 // A client that sends its head slowly has 10 s, and one that sends nothing, too: then the connection ends.
 func TestSlowHeads(t *testing.T) {
