@@ -448,6 +448,66 @@ func TestTerminateDismissesChildren(t *testing.T) {
 	}
 }
 
+// The history of a terminated workflow has the request to cancel it once, whether its run was told of it or not: by that a
+// bulk knows, also after a reset, that it has made the request. The reset takes it back.
+func TestTerminateKeepsTheRequestToCancel(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		t.Run(fmt.Sprintf("told %v", told), func(t *testing.T) {
+			onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+				s := store.Open(t)
+				defer func() { s.Close() }()
+				deaf := flow("deaf", func(run *engine.Run) (string, error) { return "", run.WithoutCancel().Sleep(decade) })
+				p := boot(t, s, deaf, leases)
+				start(t, deaf, p, "o", "")
+				time.Sleep(2 * time.Minute)
+				if !told {
+					p.stop(t)
+				}
+				client := made(t, s)
+				defer client.Close()
+				bob := engine.Actor{Name: "bob", Reason: "please"}
+				if err := client.Cancel(ctx, "o", bob); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute)
+				if err := client.Terminate(ctx, "o", audit); err != nil {
+					t.Fatal(err)
+				}
+				var asked, ended []checkpoint.Event
+				for _, c := range historyOf(t, client, "o") {
+					for _, e := range c.Events {
+						switch {
+						case e.Kind == checkpoint.KindAsked:
+							asked = append(asked, e)
+						case e.Kind == checkpoint.KindEnded:
+							ended = append(ended, e)
+						}
+					}
+				}
+				if len(asked) != 1 || asked[0].By != bob.Name || asked[0].Why != bob.Reason || len(ended) != 1 {
+					t.Errorf("the history has the requests %+v and the ends %+v, want one of bob, and one end", asked, ended)
+				}
+				if i := describe(t, client, "o"); i.Cancel == nil || !i.Cancel.Terminated || i.Cancel.By != audit.Name {
+					t.Errorf("described as %+v, want terminated by %s", i.Cancel, audit.Name)
+				}
+				if err := client.Reset(ctx, "o", "", audit); err != nil {
+					t.Fatal(err)
+				}
+				if told {
+					p.stop(t)
+				}
+				p = boot(t, s, deaf, leases)
+				time.Sleep(time.Minute)
+				if i := describe(t, p, "o"); i.Status != checkpoint.StatusRunning || i.Cancel != nil {
+					t.Errorf("after the reset it is %s, %+v, want it running", i.Status, i.Cancel)
+				}
+				p.stop(t)
+				intact(t, s)
+			})
+		})
+	}
+}
+
 // An after refuses all commits after the first one that puts a key.
 type after struct {
 	storage.Storage

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -12,6 +13,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/reconcile"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
@@ -51,6 +53,10 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor,
 			if err := may(wf); err != nil {
 				return nil, err
 			}
+			untold, err := e.untold(ctx, wf)
+			if err != nil {
+				return nil, err
+			}
 			unfinished, err := e.unfinished(ctx, wf)
 			if err != nil {
 				return nil, err
@@ -60,7 +66,7 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor,
 					return nil, err
 				}
 			}
-			d, w, err := e.terminating(ctx, wf, by, unfinished)
+			d, w, err := e.terminating(ctx, wf, by, untold, unfinished)
 			if err != nil {
 				return nil, err
 			}
@@ -110,8 +116,8 @@ func (e *Admin) interrupt(ctx context.Context, wf *journal.Workflow) (*journal.W
 // terminated is the name of the verb in histories.
 const terminated = "terminate"
 
-// terminating decides the end of wf by an operator.
-func (e *Admin) terminating(ctx context.Context, wf *journal.Workflow, by weft.Actor, unfinished []checkpoint.Event) (*worker.Changing, *journal.Write, error) {
+// terminating decides the end of wf by an operator. The events untold and unfinished are part of its history.
+func (e *Admin) terminating(ctx context.Context, wf *journal.Workflow, by weft.Actor, untold, unfinished []checkpoint.Event) (*worker.Changing, *journal.Write, error) {
 	hold, err := journal.Find(ctx, e.Store, wf)
 	if errors.Is(err, storage.ErrCorrupt) {
 		hold, err = journal.FindUnread(ctx, e.Store, wf)
@@ -121,7 +127,7 @@ func (e *Admin) terminating(ctx context.Context, wf *journal.Workflow, by weft.A
 	}
 	next := *wf
 	next.Cancel = &journal.Request{By: by.Name, Reason: by.Reason, At: journal.Micro(e.Now()), Terminated: true}
-	var events []checkpoint.Event
+	events := slices.Clip(untold)
 	for _, v := range append(wf.Verbs[:len(wf.Verbs):len(wf.Verbs)], journal.Verb{Name: terminated, By: by.Name, Why: by.Reason}) {
 		events = append(events, checkpoint.Event{Kind: checkpoint.KindActed, Name: v.Name, By: v.By, Why: v.Why})
 	}
@@ -134,6 +140,29 @@ func (e *Admin) terminating(ctx context.Context, wf *journal.Workflow, by weft.A
 		Events: append(events, unfinished...),
 		Ops:    []storage.Op{storage.Put(keys.Dismissal(wf.ID, wf.Generation), nil)},
 	})
+}
+
+// untold returns an event for a request to cancel wf that its run was never told of. The termination takes the place of the
+// request in the record, and the history keeps it: also a bulk must find there that it has made it.
+func (e *Admin) untold(ctx context.Context, wf *journal.Workflow) ([]checkpoint.Event, error) {
+	r := wf.Cancel
+	if r == nil {
+		return nil, nil
+	}
+	for c, err := range journal.History(ctx, e.Store, wf) {
+		if record.Damaged(err) {
+			break // as far as anybody knows, it was not told
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, ev := range c.Events {
+			if ev.Kind == checkpoint.KindAsked && ev.By == r.By && ev.Why == r.Reason {
+				return nil, nil
+			}
+		}
+	}
+	return []checkpoint.Event{{Kind: checkpoint.KindAsked, By: r.By, Why: r.Reason}}, nil
 }
 
 // mostUnfinished is how many operations of unknown fate the history of a terminated workflow
