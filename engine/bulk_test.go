@@ -173,9 +173,9 @@ func TestBulk(t *testing.T) {
 		time.Sleep(time.Second)
 		startBulk(t, p.Engine, "reset in vain", engine.Bulk{Do: engine.BulkReset, Before: "1", Filter: failed})
 		counts(whenEnded(t, p.Engine, "reset in vain"), 3, 0) // they fail again, and are not reset again
+		time.Sleep(time.Second)
 		equal(t, "reset in vain", stateOf(t, p, failing...), "[failed failed failed]")
 		fixed.Store(true)
-		time.Sleep(time.Second)
 		startBulk(t, p.Engine, "resume", engine.Bulk{Do: engine.BulkResume, Filter: engine.Filter{IDPrefix: "breaks-2"}})
 		counts(whenEnded(t, p.Engine, "resume"), 1, 0)
 		equal(t, "resumed", result(t, breaks.Handle(p, "breaks-2")), "fixed")
