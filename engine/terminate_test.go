@@ -508,6 +508,44 @@ func TestTerminateKeepsTheRequestToCancel(t *testing.T) {
 	}
 }
 
+// A request to cancel that only the history of a terminated workflow has is delivered to nobody, also if the workflow is
+// reset twice to before the same operation.
+func TestResetPassesOverARequestThatWasNeverTold(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			if _, err := engine.Step(run, "first", func(context.Context) (int, error) { return 1, nil }); err != nil {
+				return "", err
+			}
+			return "", run.Sleep(decade)
+		})
+		p := boot(t, s, wf, leases)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Minute)
+		p.stop(t)
+		client := made(t, s)
+		defer client.Close()
+		for what, err := range map[string]error{
+			"reset":       client.Reset(ctx, "o", "1", audit),
+			"cancel":      client.Cancel(ctx, "o", engine.Actor{Name: "bob", Reason: "please"}),
+			"terminate":   client.Terminate(ctx, "o", audit),
+			"reset again": client.Reset(ctx, "o", "1", audit),
+		} {
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		p = boot(t, s, wf, leases)
+		time.Sleep(time.Minute)
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusRunning || i.Cancel != nil {
+			t.Errorf("after the reset it is %s, %+v, want it running", i.Status, i.Cancel)
+		}
+		p.stop(t)
+		intact(t, s)
+	})
+}
+
 // An after refuses all commits after the first one that puts a key.
 type after struct {
 	storage.Storage

@@ -453,6 +453,10 @@ func (r *reading) on(ctx context.Context, s storage.Storage, wf *journal.Workflo
 
 // take takes in an event that a replay delivers.
 func (r *reading) take(c checkpoint.Checkpoint, p journal.Place, ev checkpoint.Event) {
+	if ev.Kind == checkpoint.KindAsked && slices.ContainsFunc(c.Events, func(e checkpoint.Event) bool { return e.Kind == checkpoint.KindEnded }) {
+		r.askedBehind = true // a termination keeps a request that the function was never told of
+		return
+	}
 	if !r.found {
 		r.operation, r.found = named(ev.Operation, r.before)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -53,10 +52,6 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor,
 			if err := may(wf); err != nil {
 				return nil, err
 			}
-			untold, err := e.untold(ctx, wf)
-			if err != nil {
-				return nil, err
-			}
 			unfinished, err := e.unfinished(ctx, wf)
 			if err != nil {
 				return nil, err
@@ -66,7 +61,7 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor,
 					return nil, err
 				}
 			}
-			d, w, err := e.terminating(ctx, wf, by, untold, unfinished)
+			d, w, err := e.terminating(ctx, wf, by, unfinished)
 			if err != nil {
 				return nil, err
 			}
@@ -116,8 +111,8 @@ func (e *Admin) interrupt(ctx context.Context, wf *journal.Workflow) (*journal.W
 // terminated is the name of the verb in histories.
 const terminated = "terminate"
 
-// terminating decides the end of wf by an operator. The events untold and unfinished are part of its history.
-func (e *Admin) terminating(ctx context.Context, wf *journal.Workflow, by weft.Actor, untold, unfinished []checkpoint.Event) (*worker.Changing, *journal.Write, error) {
+// terminating decides the end of wf by an operator. The events unfinished are part of its history.
+func (e *Admin) terminating(ctx context.Context, wf *journal.Workflow, by weft.Actor, unfinished []checkpoint.Event) (*worker.Changing, *journal.Write, error) {
 	hold, err := journal.Find(ctx, e.Store, wf)
 	if errors.Is(err, storage.ErrCorrupt) {
 		hold, err = journal.FindUnread(ctx, e.Store, wf)
@@ -125,9 +120,12 @@ func (e *Admin) terminating(ctx context.Context, wf *journal.Workflow, by weft.A
 	if err != nil {
 		return nil, nil, err
 	}
+	events, err := e.untold(ctx, wf) // behind Find: the commit is refused if the run is told meanwhile
+	if err != nil {
+		return nil, nil, err
+	}
 	next := *wf
 	next.Cancel = &journal.Request{By: by.Name, Reason: by.Reason, At: journal.Micro(e.Now()), Terminated: true}
-	events := slices.Clip(untold)
 	for _, v := range append(wf.Verbs[:len(wf.Verbs):len(wf.Verbs)], journal.Verb{Name: terminated, By: by.Name, Why: by.Reason}) {
 		events = append(events, checkpoint.Event{Kind: checkpoint.KindActed, Name: v.Name, By: v.By, Why: v.Why})
 	}
@@ -146,7 +144,7 @@ func (e *Admin) terminating(ctx context.Context, wf *journal.Workflow, by weft.A
 // request in the record, and the history keeps it: also a bulk must find there that it has made it.
 func (e *Admin) untold(ctx context.Context, wf *journal.Workflow) ([]checkpoint.Event, error) {
 	r := wf.Cancel
-	if r == nil {
+	if r == nil || r.Terminated { // the latter is of before a reset
 		return nil, nil
 	}
 	for c, err := range journal.History(ctx, e.Store, wf) {
@@ -156,8 +154,9 @@ func (e *Admin) untold(ctx context.Context, wf *journal.Workflow) ([]checkpoint.
 		if err != nil {
 			return nil, err
 		}
-		for _, ev := range c.Events {
-			if ev.Kind == checkpoint.KindAsked && ev.By == r.By && ev.Why == r.Reason {
+		for i, ev := range c.Events {
+			passed := wf.PassedOver(journal.Place{Checkpoint: c.Number, Event: i}) // a reset has taken it back
+			if ev.Kind == checkpoint.KindAsked && ev.By == r.By && ev.Why == r.Reason && !passed {
 				return nil, nil
 			}
 		}
