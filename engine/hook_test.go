@@ -270,6 +270,7 @@ func TestTokenIsTaken(t *testing.T) {
 // WLD-58, WLD-60, WLD-61: 250 hooks, or as many as a run may have on a store with small batches, do not outlive
 // their run, however it ends. One commit frees all tokens and ends the run.
 func TestHooksEndWithTheirRun(t *testing.T) {
+	const most = 250
 	ends := map[string]func(p *process) error{
 		"completed":  func(p *process) error { _, err := approved.Send(ctx, p, "o", "", nil); return err },
 		"failed":     func(p *process) error { _, err := approved.Send(ctx, p, "o", "fail", nil); return err },
@@ -279,14 +280,14 @@ func TestHooksEndWithTheirRun(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		for _, end := range slices.Sorted(maps.Keys(ends)) {
 			s := store.Open(t)
-			least := 250
-			if ops := s.Capabilities().MaxBatch.Ops; ops > 0 && ops < 2*least {
+			least := most
+			if ops := s.Capabilities().MaxBatch.Ops; ops > 0 && ops < 2*most {
 				least = 20
 			}
 			var many atomic.Int64 // hooks that are open
 			wf := flow("wf", func(run *engine.Run) (string, error) {
 				n := int64(0)
-				for ; n < 250; n++ {
+				for ; n < most; n++ {
 					_, err := paid.Open(run, &signal.HookOptions{Token: fmt.Sprint("token ", n)})
 					if errors.Is(err, engine.ErrBusy) {
 						break // the store has small batches

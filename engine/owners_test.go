@@ -1,9 +1,11 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -83,29 +85,40 @@ func TestEndFromElsewhereStands(t *testing.T) {
 	})
 }
 
-// lateCommit keeps back the batch that creates what is under a key, as a network may, until
-// landing is closed. Its sender has died meanwhile, or given up.
+// lateCommit keeps back a batch, as a network may, until landing is closed. Its sender has died meanwhile, or given up.
 type lateCommit struct {
 	storage.Storage
-	key     []byte
+	is      func(storage.Batch) bool // the batch
 	sent    chan bool
 	landing chan bool
 	landed  chan error
 }
 
+func (l *lateCommit) Unwrap() storage.Storage { return l.Storage }
+
 func (l *lateCommit) Commit(ctx context.Context, b storage.Batch) error {
-	for _, c := range b.If {
-		if c.Kind == storage.IsAbsent && string(c.Key) == string(l.key) {
-			l.sent <- true
-			go func() {
-				<-l.landing
-				l.landed <- l.Storage.Commit(context.Background(), b)
-			}()
-			<-ctx.Done()
-			return ctx.Err()
-		}
+	if !l.is(b) {
+		return l.Storage.Commit(ctx, b)
 	}
-	return l.Storage.Commit(ctx, b)
+	l.sent <- true
+	go func() {
+		<-l.landing
+		l.landed <- l.Storage.Commit(context.Background(), b)
+	}()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// creates is whether a batch creates what is under a key.
+func creates(key []byte) func(storage.Batch) bool {
+	return func(b storage.Batch) bool {
+		return slices.ContainsFunc(b.If, func(c storage.Condition) bool { return c.Kind == storage.IsAbsent && bytes.Equal(c.Key, key) })
+	}
+}
+
+// commitsLate returns a store that keeps back a batch.
+func commitsLate(s storage.Storage, is func(storage.Batch) bool) *lateCommit {
+	return &lateCommit{s, is, make(chan bool, 1), make(chan bool), make(chan error, 1)}
 }
 
 // Interleaving 5: a start is under way when its engine dies and is succeeded. What lands
@@ -119,7 +132,7 @@ func startLands(t *testing.T, after, within time.Duration) {
 	virtual(t, func(t *testing.T) {
 		s := sharing{fresh(t)}
 		wf := flow("w", func(run *engine.Run) (string, error) { return "done", nil })
-		late := &lateCommit{s, keys.Workflow("late"), make(chan bool, 1), make(chan bool), make(chan error, 1)}
+		late := commitsLate(s, creates(keys.Workflow("late")))
 		f := storagetest.NewFaulty(late, nil)
 		a := bootOn(t, f, wf, as("a"))
 		time.Sleep(time.Second)

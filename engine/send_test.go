@@ -318,7 +318,7 @@ func TestSignalThatLandsAfterItsSenderGaveUp(t *testing.T) {
 			}
 			return approved.Receive(run)
 		})
-		late := &lateCommit{s, keys.Accepted("o", approved.Name, "s1"), make(chan bool, 1), make(chan bool), make(chan error, 1)}
+		late := commitsLate(s, creates(keys.Accepted("o", approved.Name, "s1")))
 		a := bootOn(t, storagetest.NewFaulty(late, nil), wf, as("a"), parkAfter(time.Hour))
 		h := start(t, wf, a, "o", "")
 		givesUp, cancel := context.WithTimeout(ctx, time.Second)

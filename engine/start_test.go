@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -548,7 +547,10 @@ func TestStartWhoseCallerGaveUpLandsLate(t *testing.T) {
 				s := store.Open(t)
 				defer s.Close()
 				wf := flow("w", func(run *engine.Run) (string, error) { return "done", nil })
-				late := &lateStart{Storage: s, id: "o", sent: make(chan storage.Batch, 1)}
+				late := commitsLate(s, creates(keys.Workflow("o")))
+				if purged { // its second try replaces what the purge has left
+					late.is = func(b storage.Batch) bool { return writes(b, "wf:o:in") && !creates(keys.Workflow("o"))(b) }
+				}
 				p := boot(t, late, wf)
 				if purged {
 					result(t, start(t, wf, p, "o", ""))
@@ -558,19 +560,19 @@ func TestStartWhoseCallerGaveUpLandsLate(t *testing.T) {
 				}
 				abandoned, abandon := context.WithCancel(ctx)
 				defer abandon()
-				late.keep.Store(true)
 				started := make(chan error, 1)
 				go func() {
 					_, err := wf.Start(abandoned, p, "o", "")
 					started <- err
 				}()
-				sent := <-late.sent
+				<-late.sent
 				abandon()
 				if err := <-started; !errors.Is(err, context.Canceled) {
 					t.Errorf("start: %v, want that its outcome is unknown", err)
 				}
 				time.Sleep(10 * time.Second)
-				if err := s.Commit(ctx, sent); err != nil {
+				close(late.landing)
+				if err := <-late.landed; err != nil {
 					t.Fatalf("the late start: %v", err)
 				}
 				time.Sleep(10 * time.Second)
@@ -581,32 +583,6 @@ func TestStartWhoseCallerGaveUpLandsLate(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A lateStart keeps back, while keep is set, the batch that starts a workflow. Its sender gets no answer.
-type lateStart struct {
-	storage.Storage
-	id   string
-	keep atomic.Bool
-	sent chan storage.Batch
-}
-
-func (l *lateStart) Unwrap() storage.Storage { return l.Storage }
-
-func (l *lateStart) Commit(ctx context.Context, b storage.Batch) error {
-	if !touches(b, string(keys.Workflow(l.id))+":in") || !l.keep.Load() {
-		return l.Storage.Commit(ctx, b)
-	}
-	if _, err := l.Storage.Get(ctx, keys.Workflow(l.id)); err == nil && slices.ContainsFunc(b.If, func(c storage.Condition) bool {
-		return c.Kind == storage.IsAbsent && bytes.Equal(c.Key, keys.Workflow(l.id))
-	}) {
-		return storage.ErrConflict // the next one replaces what the purge has left
-	}
-	kept := storage.Batch{If: slices.Clone(b.If), Ops: slices.Clone(b.Ops)} // its memory is used again
-	l.keep.Store(false)
-	l.sent <- kept
-	<-ctx.Done()
-	return ctx.Err()
 }
 
 // Who asks for a workflow while it is being started is told that it is not there

@@ -280,24 +280,18 @@ func (x *keysRevoke) Run(e *env) error {
 // isLastAdmin reports whether the key is the only valid one of its namespace that may make keys. It is false if that is not known.
 func (x *keysRevoke) isLastAdmin(e *env, c *remote.Client) bool {
 	var these, others []wire.Key
-	r := weft.PageRequest{Limit: mostPage}
-	for more := true; more; {
-		p, err := c.Keys(e, r)
-		if err != nil {
-			return false
+	read := func(r weft.PageRequest) (weft.Page[wire.Key], error) { return c.Keys(e, r) }
+	err := pages(e, paged{}, read, func(k wire.Key) error {
+		switch valid := k.RevokedAt.IsZero() && (k.ExpiresAt.IsZero() || k.ExpiresAt.After(time.Now())); {
+		case !valid, !slices.Contains(k.Scopes, wire.ScopeAdmin), strings.HasPrefix(k.KeyID, ownKeys):
+		case k.KeyID == x.ID && (x.Project == "" || k.Project == x.Project) && (x.Environment == "" || k.Environment == x.Environment):
+			these = append(these, k)
+		default:
+			others = append(others, k)
 		}
-		for _, k := range p.Data {
-			switch valid := k.RevokedAt.IsZero() && (k.ExpiresAt.IsZero() || k.ExpiresAt.After(time.Now())); {
-			case !valid, !slices.Contains(k.Scopes, wire.ScopeAdmin), strings.HasPrefix(k.KeyID, ownKeys):
-			case k.KeyID == x.ID && (x.Project == "" || k.Project == x.Project) && (x.Environment == "" || k.Environment == x.Environment):
-				these = append(these, k)
-			default:
-				others = append(others, k)
-			}
-		}
-		r.Cursor, more = p.Next, p.HasMore
-	}
-	return len(these) == 1 && !slices.ContainsFunc(others, func(k wire.Key) bool {
+		return nil
+	}, func() {})
+	return err == nil && len(these) == 1 && !slices.ContainsFunc(others, func(k wire.Key) bool {
 		return k.Project == these[0].Project && k.Environment == these[0].Environment
 	})
 }

@@ -454,7 +454,7 @@ func (r *reading) on(ctx context.Context, s storage.Storage, wf *journal.Workflo
 // take takes in an event that a replay delivers.
 func (r *reading) take(c checkpoint.Checkpoint, p journal.Place, ev checkpoint.Event) {
 	if ev.Kind == checkpoint.KindAsked && slices.ContainsFunc(c.Events, func(e checkpoint.Event) bool { return e.Kind == checkpoint.KindEnded }) {
-		r.askedBehind = true // a termination keeps a request that the function was never told of
+		r.askedBehind = true // the function was never told of it: see Admin.untold, and Worker.turnAway
 		return
 	}
 	if !r.found {

@@ -82,5 +82,13 @@ func CheckReason(issues []Issue, reason *string) []Issue {
 	return issues
 }
 
+// CheckRequiredReason is CheckReason of a reason that must be given.
+func CheckRequiredReason(issues []Issue, reason string) []Issue {
+	if strings.TrimSpace(reason) == "" {
+		issues = append(issues, Issue{Path: "/reason", Problem: isRequired})
+	}
+	return CheckReason(issues, &reason)
+}
+
 // NoParams are the parameters of an operation that has none.
 type NoParams struct{}

@@ -90,10 +90,7 @@ func (p *startBulkParams) Check() (issues []operation.Issue) {
 		bad("/rate/perSeconds", fmt.Sprintf("must be 1 to %d", maxRatePer))
 	}
 	issues = checkBulkFilter(issues, &p.Filter)
-	if strings.TrimSpace(p.Reason) == "" {
-		bad("/reason", "is required")
-	}
-	return operation.CheckReason(issues, &p.Reason)
+	return operation.CheckRequiredReason(issues, p.Reason)
 }
 
 // checkBulkFilter adds what is wrong with a filter. A namespace narrows every filter, so the engine would not notice that

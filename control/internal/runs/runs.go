@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -314,11 +313,8 @@ type terminateParams struct {
 	Reason string `json:"reason"`
 }
 
-func (p *terminateParams) Check() (issues []operation.Issue) {
-	if strings.TrimSpace(p.Reason) == "" {
-		issues = append(issues, operation.Issue{Path: "/reason", Problem: "is required"})
-	}
-	return operation.CheckReason(issues, &p.Reason)
+func (p *terminateParams) Check() []operation.Issue {
+	return operation.CheckRequiredReason(nil, p.Reason)
 }
 
 // terminateRun ends a run at once. After the commit, an engine asks its children to stop.
@@ -462,10 +458,7 @@ func (p *resolveParams) Check() (issues []operation.Issue) {
 	if p.Error != nil && (len(*p.Error) > operation.MaxReason || !utf8.ValidString(*p.Error)) {
 		bad("/error", fmt.Sprintf("must have at most %d bytes of UTF-8", operation.MaxReason))
 	}
-	if strings.TrimSpace(p.Reason) == "" {
-		bad("/reason", "is required")
-	}
-	return operation.CheckReason(issues, &p.Reason)
+	return operation.CheckRequiredReason(issues, p.Reason)
 }
 
 // verdict returns the answer for the engine.
