@@ -202,22 +202,25 @@ func TestKeysOfOthersAreOthers(t *testing.T) {
 // All that is wrong with the parameters is answered at once, each parameter once: what is missing and what breaks a rule.
 func TestAllIssuesAreTold(t *testing.T) {
 	s := idle(t, nil)
-	for path, c := range map[string]struct {
-		body string
-		want []string
+	for _, c := range []struct {
+		path, body string
+		want       []string
 	}{
-		"/v1/runs": {`{"runId":"@x","specVersion":99,"queue":""}`, []string{"/workflowName is required", "/runId begins with @", "/specVersion must be 1 to 7", "/queue must have 1 to 100 bytes of UTF-8"}},
-		at("w", "operations", "1", "resolve"): {`{"answer":"perhaps","result":1,"error":"e"}`, []string{"/reason is required", "/answer must be completed, not-completed, result-unavailable or failed",
-			"/result belongs to the answer completed", "/error belongs to the answer failed"}},
+		{"/v1/runs", `{"runId":"@x","specVersion":99,"queue":""}`, []string{"/workflowName is required", "/runId begins with @", "/specVersion must be 1 to 7", "/queue must have 1 to 100 bytes of UTF-8"}},
+		{at("w", "operations", "1", "resolve"), `{"answer":"perhaps","result":1,"error":"e"}`, []string{"/reason is required", "/answer must be completed, not-completed, result-unavailable or failed"}},
+		{at("w", "operations", "1", "resolve"), `{"reason":"r","result":1}`, []string{"/answer is required"}},
+		{at("w", "operations", "1", "resolve"), `{"reason":"r","answer":"not-completed","result":1,"error":"e"}`, []string{"/result is for the answer completed only", "/error is for the answer failed only"}},
+		{"/v1/bulks/b", `{"reason":"r","filter":{"workflow":"w"},"before":"1","signal":{"name":"s"}}`, []string{"/do is required"}},
+		{"/v1/bulks/b", `{"reason":"r","filter":{"workflow":"w"},"do":"purge","before":"1","signal":{"name":"s"}}`, []string{"/before is for reset only", "/signal is for signal only"}},
 	} {
-		d := s.call(home, "POST", path, c.body, "Idempotency-Key", fresh()).is(t, 400, "invalid_request").details()
+		d := s.call(home, "POST", c.path, c.body, "Idempotency-Key", fresh()).is(t, 400, "invalid_request").details()
 		var got []string
 		for _, i := range d["issues"].([]any) {
 			m := i.(map[string]any)
 			got = append(got, fmt.Sprint(m["path"], " ", m["problem"]))
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s %s: (-want +got)\n%s", path, c.body, diff)
+			t.Errorf("%s %s: (-want +got)\n%s", c.path, c.body, diff)
 		}
 	}
 }

@@ -546,6 +546,78 @@ func TestResetPassesOverARequestThatWasNeverTold(t *testing.T) {
 	})
 }
 
+// A workflow that had been told to stop, and was terminated later, is told so again after a reset: by whom it was asked,
+// and not that it was terminated. If it is terminated once more, its history has the request once.
+func TestResetKeepsTheRequestThatWasTold(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			nothing := func(context.Context) (int, error) { return 0, nil }
+			_, begun := engine.Step(run, "begin", nothing)
+			if err := run.Sleep(decade); !errors.Is(err, engine.ErrCancelled) {
+				return "", errors.Join(begun, err)
+			}
+			run = run.WithoutCancel()
+			_, cleaned := engine.Step(run, "clean up", nothing)
+			if _, err := engine.Step(run, "report", nothing); err != nil {
+				return "", errors.Join(begun, cleaned, err)
+			}
+			return "", run.Sleep(decade)
+		})
+		p := boot(t, s, wf, leases)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Minute)
+		began := time.Now().Truncate(time.Microsecond)
+		bob := engine.Actor{Name: "bob", Reason: "please"}
+		must := func(what string, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		must("cancel", p.Cancel(ctx, "o", bob))
+		time.Sleep(time.Minute)
+		must("terminate", p.Terminate(ctx, "o", audit))
+		must("reset", p.Reset(ctx, "o", "4", audit))
+		time.Sleep(time.Minute)
+		i := describe(t, p, "o")
+		if i.Status != checkpoint.StatusRunning || i.Cancel == nil {
+			t.Fatalf("after the reset it is %s, %+v, want it running, and asked to stop", i.Status, i.Cancel)
+		}
+		if c := *i.Cancel; c.Terminated || c.By != bob.Name || c.Reason != bob.Reason || c.At.Before(began) || c.At.After(began.Add(time.Minute)) {
+			t.Errorf("after the reset its request is %+v, want that of bob", c)
+		}
+		must("terminate again", p.Terminate(ctx, "o", audit))
+		if n := requests(historyOf(t, p.Engine, "o")); n != 1 {
+			t.Errorf("the history has the request %d times", n)
+		}
+
+		// The same request once more, after a reset has taken it back, is another one, and nobody is told of it.
+		must("reset to the start", p.Reset(ctx, "o", "1", audit))
+		time.Sleep(time.Minute)
+		p.stop(t)
+		client := made(t, s)
+		defer client.Close()
+		must("cancel once more", client.Cancel(ctx, "o", bob))
+		must("terminate", client.Terminate(ctx, "o", audit))
+		if n := requests(historyOf(t, client, "o")); n != 2 {
+			t.Errorf("the history has the request that was taken back, and the same one after it, %d times", n)
+		}
+		intact(t, s)
+	})
+}
+
+// requests counts the requests to cancel in a history.
+func requests(cs []checkpoint.Checkpoint) (n int) {
+	for _, k := range kinds(cs) {
+		if k == checkpoint.KindAsked {
+			n++
+		}
+	}
+	return n
+}
+
 // An after refuses all commits after the first one that puts a key.
 type after struct {
 	storage.Storage

@@ -155,7 +155,9 @@ func (e *Admin) resetting(ctx context.Context, wf *journal.Workflow, read *readi
 		Todo:   run.EntryOf(wf, now, e.NewID()),
 	}
 	switch {
-	case read.asked || !wf.Status.Terminal() && !read.askedBehind:
+	case read.asked != nil && terminated: // the termination has taken its place in the record
+		to.Cancel = read.asked
+	case read.asked != nil || !wf.Status.Terminal() && !read.askedBehind:
 		to.Cancel = wf.Cancel // it was delivered before the point, or is still to be delivered
 	case !read.askedBehind && !terminated:
 		to.Untold = wf.Cancel
@@ -397,10 +399,10 @@ type reading struct {
 	point     journal.Place // of the last event on which the function went on
 	at        time.Time     // when that was
 
-	asked       bool // the cancellation request was delivered before the point
-	askedBehind bool // and behind it
-	undoing     bool // the run has begun to undo its effects
-	undoes      bool // and had begun by the point
+	asked       *journal.Request // to cancel, delivered before the point
+	askedBehind bool             // a request was delivered behind it
+	undoing     bool             // the run has begun to undo its effects
+	undoes      bool             // and had begun by the point
 	completed   []string
 	undone      map[string]bool // operations, as far as it is recorded
 	unplaced    string          // a signal that was received behind the point, and whose place is not known
@@ -470,7 +472,9 @@ func (r *reading) take(c checkpoint.Checkpoint, p journal.Place, ev checkpoint.E
 	}
 	switch ev.Kind {
 	case checkpoint.KindAsked:
-		r.asked, r.askedBehind = r.asked || !behind, behind
+		if r.askedBehind = behind; !behind {
+			r.asked = &journal.Request{By: ev.By, Reason: ev.Why, At: journal.Micro(c.Time)}
+		}
 	case checkpoint.KindAccepted:
 		u := &acceptance.TakenUpdate{ID: ev.Key, Name: ev.Name, Codec: ev.Codec, Data: ev.Result, At: c.Time}
 		switch {

@@ -66,20 +66,21 @@ func (p *startBulkParams) Check() (issues []operation.Issue) {
 		bad("/bulkId", problem)
 	}
 	do := engine.Verb(p.Do)
-	if _, known := bulkVerbs[do]; !known {
+	_, known := bulkVerbs[do]
+	if !known {
 		bad("/do", "must be cancel, terminate, signal, resume, reset or purge")
 	}
 	switch {
 	case p.Before == nil && do == engine.BulkReset:
 		bad("/before", "is required for reset: nobody goes back to the start because a member is missing")
-	case p.Before != nil && do != engine.BulkReset:
-		bad("/before", "belongs to reset")
+	case p.Before != nil && known && do != engine.BulkReset:
+		bad("/before", "is for reset only")
 	}
 	switch m := p.Signal; {
 	case m == nil && do == engine.BulkSignal:
 		bad("/signal", "is required for signal")
-	case m != nil && do != engine.BulkSignal:
-		bad("/signal", "belongs to signal")
+	case m != nil && known && do != engine.BulkSignal:
+		bad("/signal", "is for signal only")
 	case m != nil && payload.CheckName("signal name", m.Name, keys.MaxName) != nil:
 		bad("/signal/name", fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxName))
 	}

@@ -442,18 +442,15 @@ const (
 
 func (p *resolveParams) Check() (issues []operation.Issue) {
 	bad := func(path, problem string) { issues = append(issues, operation.Issue{Path: path, Problem: problem}) }
-	switch p.Answer {
-	case answerCompleted, answerNotCompleted, answerUnavailable, answerFailed:
-	case "":
-		bad("/answer", "is required")
-	default:
+	known := slices.Contains([]string{answerCompleted, answerNotCompleted, answerUnavailable, answerFailed}, p.Answer)
+	if !known {
 		bad("/answer", "must be completed, not-completed, result-unavailable or failed")
 	}
-	if p.Result != nil && p.Answer != answerCompleted {
-		bad("/result", "belongs to the answer completed")
+	if known && p.Result != nil && p.Answer != answerCompleted {
+		bad("/result", "is for the answer completed only")
 	}
-	if p.Error != nil && p.Answer != answerFailed {
-		bad("/error", "belongs to the answer failed")
+	if known && p.Error != nil && p.Answer != answerFailed {
+		bad("/error", "is for the answer failed only")
 	}
 	if p.Error != nil && (len(*p.Error) > operation.MaxReason || !utf8.ValidString(*p.Error)) {
 		bad("/error", fmt.Sprintf("must have at most %d bytes of UTF-8", operation.MaxReason))
