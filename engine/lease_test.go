@@ -2,6 +2,8 @@ package engine_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"sync/atomic"
@@ -10,7 +12,9 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -178,5 +182,84 @@ func TestTrustEndsWhileTheStoreDoesNotAnswer(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		end()
+	})
+}
+
+// OWN-25: an owner that has lost its lease, or whose workflow was terminated, begins nothing more, however slow it is: also no
+// function that it was about to call.
+func TestNothingBegins(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		inner := store.Open(t)
+		var away atomic.Bool
+		s := storagetest.NewFaulty(sharing{inner}, func(storagetest.Call) storagetest.Fault {
+			if away.Load() {
+				return storagetest.ErrorBefore
+			}
+			return storagetest.None
+		})
+		var called atomic.Int32
+		do := func(context.Context) (int, error) {
+			called.Add(1)
+			return 1, nil
+		}
+		act := &activity.Activity[int, int]{Name: "act", Run: func(ctx context.Context, _ int) (int, error) { return do(ctx) }}
+		step := flow("step", func(run *engine.Run) (string, error) {
+			_, err := engine.Step(run, "step", do)
+			return "done", err
+		})
+		two := flow("two", func(run *engine.Run) (string, error) {
+			one, other := act.Go(run, 1), act.Go(run, 2)
+			_, err := one.Get(run)
+			_, also := other.Get(run)
+			return "done", errors.Join(err, also)
+		})
+		var held atomic.Int32 // how many calls are yet to be held up, before the function is called
+		slow := make(chan struct{}, 2)
+		p := boot(t, s, step, two, func(c *engine.Config) {
+			c.Events.AttemptBegan = func(ctx context.Context, _ engine.AttemptBeganEvent) context.Context {
+				if held.Add(-1) >= 0 {
+					<-slow
+				}
+				return ctx
+			}
+		})
+		for _, c := range []struct {
+			wf    *engine.Workflow[string, string]
+			calls int32
+		}{{step, 1}, {two, 2}} {
+			for _, terminated := range []bool{false, true} {
+				id := fmt.Sprint(c.wf.Name, terminated)
+				held.Store(c.calls)
+				start(t, c.wf, p, id, "")
+				time.Sleep(time.Second)
+				before := describe(t, p, id).Owner
+				if held.Load() != 0 || before == "" {
+					t.Fatalf("%s: %d calls are not about to be made by %q", id, held.Load(), before)
+				}
+				if terminated {
+					if err := p.Terminate(ctx, id, audit); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					away.Store(true)
+					time.Sleep(time.Minute)
+					away.Store(false)
+				}
+				for range c.calls {
+					slow <- struct{}{}
+				}
+				time.Sleep(time.Minute)
+				i := describe(t, p, id)
+				want, status := c.calls, checkpoint.StatusCompleted // once each, by the successor
+				if terminated {
+					want, status = 0, checkpoint.StatusCancelled
+				}
+				if got := called.Swap(0); got != want || i.Status != status || !terminated && i.Owner == before {
+					t.Errorf("%s: %d calls, %s by %q after %q; want %d calls, %s", id, got, i.Status, i.Owner, before, want, status)
+				}
+			}
+		}
+		p.stop(t)
+		inner.Close()
 	})
 }

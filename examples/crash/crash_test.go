@@ -68,6 +68,8 @@ func TestLedgerFindsWhatCannotBeRight(t *testing.T) {
 		{"refused and tried again", "refused order-1 charge 1 5; effect order-1 charge 2 6; learnt order-1 charge charge.2.77", ""},
 		{"repeated after it was learnt", "effect order-1 charge 1 5; learnt order-1 charge charge.1.77; kill; effect order-1 charge 2 6", "after its outcome had been learnt"},
 		{"repeated after a lost lease", "effect order-1 charge 1 5; deposed; effect order-1 charge 2 6", ""},
+		{"repeated after an attempt that began before the lease was lost", "deposed; effect order-1 charge 1 5 late; effect order-1 charge 2 6", ""},
+		{"repeated after an attempt that began after the lease was lost", "deposed; effect order-1 charge 1 5; effect order-1 charge 2 6", "in one life"},
 		{"repeated though it was learnt before the lease was lost", "effect order-1 charge 1 5; learnt order-1 charge charge.1.77; deposed; effect order-1 charge 2 6", "after its outcome had been learnt"},
 		{"repeated without a kill", "effect order-1 charge 1 5; effect order-1 charge 2 6", "in one life"},
 		{"repeated after a kill too many", "effect order-1 charge 1 5; kill; kill; effect order-1 charge 1 6", "attempt 1 after attempt 1"},

@@ -41,6 +41,7 @@ type entry struct {
 	result  string            // as first acknowledged
 	learnt  map[string]string // what its workflow function has seen
 	effects map[string]*effect
+	said    []string // the lines about it, and leases that were lost meanwhile
 }
 
 // An effect is one operation of an order that cannot be undone.
@@ -58,6 +59,11 @@ func newLedger() *ledger {
 
 func (l *ledger) violate(format string, args ...any) {
 	l.violations = append(l.violations, fmt.Sprintf(format, args...))
+}
+
+// accuse records a violation of an order, and all that was said about the order until then.
+func (l *ledger) accuse(e *entry, format string, args ...any) {
+	l.violate("order-%d: %s\n    %s", e.n, fmt.Sprintf(format, args...), strings.Join(e.said, "\n    "))
 }
 
 // plan is what the next child is to do.
@@ -117,6 +123,9 @@ func (l *ledger) read(line string) {
 	if len(word) == 1 && word[0] == "deposed" { // the process was too slow for its lease, and goes on as another owner
 		l.deposed++
 		l.interrupted()
+		for _, e := range l.open {
+			e.said = append(e.said, "deposed")
+		}
 		return
 	}
 	n := 0
@@ -133,6 +142,7 @@ func (l *ledger) read(line string) {
 		l.orders[n], l.open[n] = e, e
 		l.next = max(l.next, n+1)
 	}
+	e.said = append(e.said, fmt.Sprintf("%d: %s", l.life, strings.TrimSpace(line)))
 	l.worked = l.worked || word[0] == "learnt" || word[0] == "effect" || word[0] == "refused"
 	switch {
 	case word[0] == "open":
@@ -150,10 +160,13 @@ func (l *ledger) read(line string) {
 		delete(l.open, n)
 	case word[0] == "learnt" && len(word) == 4:
 		l.learn(e, word[2], word[3])
-	case (word[0] == "effect" || word[0] == "refused") && len(word) == 5:
+	case (word[0] == "effect" || word[0] == "refused") && len(word) == 5, word[0] == "effect" && len(word) == 6 && word[5] == "late":
 		attempt, _ := strconv.Atoi(word[3])
 		token, _ := strconv.ParseUint(word[4], 10, 64)
 		l.attempt(e, word[2], attempt, token, word[0] == "effect")
+		if len(word) == 6 { // the attempt had begun before the lease was lost
+			e.effects[word[2]].inFlight = true
+		}
 	default:
 		l.violate("the child said %q", strings.TrimSpace(line))
 	}
@@ -165,7 +178,7 @@ func (l *ledger) acknowledged(e *entry, what string, first *string, answer strin
 		*first = answer
 	}
 	if *first != answer {
-		l.violate("order-%d: its %s was acknowledged as %s, and later as %s", e.n, what, *first, answer)
+		l.accuse(e, "its %s was acknowledged as %s, and later as %s", what, *first, answer)
 	}
 }
 
@@ -173,12 +186,12 @@ func (l *ledger) acknowledged(e *entry, what string, first *string, answer strin
 // in each life, and it sees no outcome of an effect that did not start.
 func (l *ledger) learn(e *entry, what, value string) {
 	if seen := e.learnt[what]; seen != "" && seen != value {
-		l.violate("order-%d: learnt %s %s, and later %s", e.n, what, seen, value)
+		l.accuse(e, "learnt %s %s, and later %s", what, seen, value)
 	}
 	e.learnt[what] = value
 	f := e.effects[what]
 	if effectful(what) && (f == nil || !strings.HasPrefix(value, fmt.Sprintf("%s.%d.", what, f.attempt))) {
-		l.violate("order-%d: learnt %s %s, of an attempt that was not begun last", e.n, what, value)
+		l.accuse(e, "learnt %s %s, of an attempt that was not begun last", what, value)
 	}
 }
 
@@ -194,10 +207,10 @@ func (l *ledger) attempt(e *entry, name string, attempt int, token uint64, happe
 		e.effects[name] = f
 	}
 	if attempt <= f.attempt {
-		l.violate("order-%d: %s: attempt %d after attempt %d", e.n, name, attempt, f.attempt)
+		l.accuse(e, "%s: attempt %d after attempt %d", name, attempt, f.attempt)
 	}
 	if token <= f.token {
-		l.violate("order-%d: %s: fencing token %d after %d", e.n, name, token, f.token)
+		l.accuse(e, "%s: fencing token %d after %d", name, token, f.token)
 	}
 	f.attempt, f.token = attempt, token
 	if !happens {
@@ -215,10 +228,10 @@ func (l *ledger) repeat(e *entry, name string, f *effect) {
 	l.repeated = append(l.repeated, fmt.Sprintf("order-%d %s: in lives %d and %d", e.n, name, f.life, l.life))
 	switch {
 	case e.learnt[name] != "":
-		l.violate("order-%d: %s was repeated after its outcome had been learnt", e.n, name)
+		l.accuse(e, "%s was repeated after its outcome had been learnt", name)
 	case f.life == l.life && !f.inFlight:
-		l.violate("order-%d: %s was repeated in one life of the process", e.n, name)
+		l.accuse(e, "%s was repeated in one life of the process", name)
 	case !f.inFlight:
-		l.violate("order-%d: %s was repeated and had not been in flight at a kill", e.n, name)
+		l.accuse(e, "%s was repeated and had not been in flight at a kill", name)
 	}
 }

@@ -90,9 +90,20 @@ func (s *shop) order() *engine.Workflow[int, string] {
 // a while, so that kills interrupt it.
 func (s *shop) effect(ctx context.Context) string {
 	i := activity.InfoFrom(ctx)
-	s.say("effect %s %s %d %d", i.WorkflowID, i.Activity, i.Attempt, i.FencingToken)
+	s.say("effect %s %s %d %d%s", i.WorkflowID, i.Activity, i.Attempt, i.FencingToken, lease{ctx})
 	time.Sleep(rand.N(4 * time.Millisecond))
 	return fmt.Sprintf("%s.%d.%d", i.Activity, i.Attempt, rand.Uint32())
+}
+
+// A lease says in a line whether the attempt's owner has lost its lease. Lines are printed one at a time, and the owner's
+// attempts learn it before "deposed" is printed. So an effect behind that line, of an attempt that had begun before, says so.
+type lease struct{ attempt context.Context }
+
+func (l lease) String() string {
+	if context.Cause(l.attempt) == activity.ErrLeaseLost {
+		return " late"
+	}
+	return ""
 }
 
 // reluctantly refuses the first attempt of every third order, without an effect.

@@ -248,6 +248,11 @@ func (x *Execution) call(ctx context.Context, o *operation, a *answer) {
 		a.failure, a.final, a.noEffect, returned = &f, true, true, true
 		return
 	}
+	if cause := context.Cause(ctx); cause == activity.ErrLeaseLost || cause == activity.ErrTerminated {
+		f := payload.FailureOf(cause, "", nil) // of an owner that is none any more: nobody records it
+		a.failure, a.noEffect, returned = &f, true, true
+		return
+	}
 	v, err := o.call.Run(inner, in)
 	returned = true
 	if err == nil && o.undo != nil {
