@@ -108,7 +108,7 @@ const (
 type Cancellation struct {
 	By     string    `json:"by,omitempty"` // who requested it; "" if the request did not say, or the parent ended
 	Reason string    `json:"reason,omitempty"`
-	At     time.Time `json:"at,omitzero"`
+	At     time.Time `json:"at,omitzero"` // of the request; after a reset of a terminated workflow, when it was delivered
 
 	// Terminated: an operator has ended the workflow with engine.Engine.Terminate. It was not
 	// asked to stop.

@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"sync/atomic"
@@ -185,8 +184,8 @@ func TestTrustEndsWhileTheStoreDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// OWN-25: an owner that has lost its lease, or whose workflow was terminated, begins nothing more, however slow it is: also no
-// function that it was about to call.
+// OWN-25: an owner that has lost its lease, or whose workflow was terminated or reset, begins nothing more, however slow it
+// is: also no function and no verifier that it was about to call.
 func TestNothingBegins(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		inner := store.Open(t)
@@ -197,12 +196,20 @@ func TestNothingBegins(t *testing.T) {
 			}
 			return storagetest.None
 		})
-		var called atomic.Int32
+		var called, asked atomic.Int32
 		do := func(context.Context) (int, error) {
 			called.Add(1)
 			return 1, nil
 		}
 		act := &activity.Activity[int, int]{Name: "act", Run: func(ctx context.Context, _ int) (int, error) { return do(ctx) }}
+		keyed := *act
+		keyed.Name = "keyed"
+		keyed.IdempotencyKey = func(int) string { return "key" }
+		keyed.Verify = func(context.Context, int) (activity.Verification[int], error) {
+			asked.Add(1)
+			return activity.NotCompleted[int](), nil
+		}
+		keyed.VerifyFences, keyed.VerifyTimeout = true, time.Hour
 		step := flow("step", func(run *engine.Run) (string, error) {
 			_, err := engine.Step(run, "step", do)
 			return "done", err
@@ -213,9 +220,13 @@ func TestNothingBegins(t *testing.T) {
 			_, also := other.Get(run)
 			return "done", errors.Join(err, also)
 		})
+		verified := flow("verified", func(run *engine.Run) (string, error) {
+			_, err := keyed.Do(run, 1)
+			return "done", err
+		})
 		var held atomic.Int32 // how many calls are yet to be held up, before the function is called
 		slow := make(chan struct{}, 2)
-		p := boot(t, s, step, two, func(c *engine.Config) {
+		p := boot(t, s, step, two, verified, func(c *engine.Config) {
 			c.Events.AttemptBegan = func(ctx context.Context, _ engine.AttemptBeganEvent) context.Context {
 				if held.Add(-1) >= 0 {
 					<-slow
@@ -223,40 +234,49 @@ func TestNothingBegins(t *testing.T) {
 				return ctx
 			}
 		})
-		for _, c := range []struct {
-			wf    *engine.Workflow[string, string]
-			calls int32
-		}{{step, 1}, {two, 2}} {
-			for _, terminated := range []bool{false, true} {
-				id := fmt.Sprint(c.wf.Name, terminated)
-				held.Store(c.calls)
-				start(t, c.wf, p, id, "")
-				time.Sleep(time.Second)
-				before := describe(t, p, id).Owner
-				if held.Load() != 0 || before == "" {
-					t.Fatalf("%s: %d calls are not about to be made by %q", id, held.Load(), before)
+		lose := func(string) error {
+			away.Store(true)
+			time.Sleep(time.Minute)
+			away.Store(false)
+			time.Sleep(time.Minute)
+			return nil
+		}
+		terminate := func(id string) error { return p.Terminate(ctx, id, audit) }
+		reset := func(id string) error { return p.Reset(ctx, id, "", audit) }
+		for id, c := range map[string]struct {
+			wf           *engine.Workflow[string, string]
+			held         int32
+			ends         []func(id string) error
+			calls, asked int32 // by the last owner
+			status       checkpoint.Status
+		}{
+			"a step, lease lost":           {step, 1, []func(string) error{lose}, 1, 0, checkpoint.StatusCompleted},
+			"a step, terminated":           {step, 1, []func(string) error{terminate}, 0, 0, checkpoint.StatusCancelled},
+			"a step, reset":                {step, 1, []func(string) error{reset}, 1, 0, checkpoint.StatusCompleted},
+			"two activities, lease lost":   {two, 2, []func(string) error{lose}, 2, 0, checkpoint.StatusCompleted},
+			"two activities, terminated":   {two, 2, []func(string) error{terminate}, 0, 0, checkpoint.StatusCancelled},
+			"two activities, reset":        {two, 2, []func(string) error{reset}, 2, 0, checkpoint.StatusCompleted},
+			"a verifier, lease lost twice": {verified, 2, []func(string) error{lose, lose}, 1, 1, checkpoint.StatusCompleted},
+			"a verifier, lost, terminated": {verified, 2, []func(string) error{lose, terminate}, 0, 0, checkpoint.StatusCancelled},
+		} {
+			held.Store(c.held)
+			start(t, c.wf, p, id, "")
+			time.Sleep(time.Second)
+			for _, end := range c.ends {
+				if err := end(id); err != nil {
+					t.Fatalf("%s: %v", id, err)
 				}
-				if terminated {
-					if err := p.Terminate(ctx, id, audit); err != nil {
-						t.Fatal(err)
-					}
-				} else {
-					away.Store(true)
-					time.Sleep(time.Minute)
-					away.Store(false)
-				}
-				for range c.calls {
-					slow <- struct{}{}
-				}
-				time.Sleep(time.Minute)
-				i := describe(t, p, id)
-				want, status := c.calls, checkpoint.StatusCompleted // once each, by the successor
-				if terminated {
-					want, status = 0, checkpoint.StatusCancelled
-				}
-				if got := called.Swap(0); got != want || i.Status != status || !terminated && i.Owner == before {
-					t.Errorf("%s: %d calls, %s by %q after %q; want %d calls, %s", id, got, i.Status, i.Owner, before, want, status)
-				}
+			}
+			if held.Load() > 0 {
+				t.Errorf("%s: %d calls were not about to be made", id, held.Load())
+			}
+			for range c.held {
+				slow <- struct{}{}
+			}
+			time.Sleep(time.Minute)
+			i := describe(t, p, id)
+			if got, asks := called.Swap(0), asked.Swap(0); got != c.calls || asks != c.asked || i.Status != c.status {
+				t.Errorf("%s: %d calls, %d of the verifier, %s; want %d, %d, %s", id, got, asks, i.Status, c.calls, c.asked, c.status)
 			}
 		}
 		p.stop(t)

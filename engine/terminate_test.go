@@ -608,6 +608,62 @@ func TestResetKeepsTheRequestThatWasTold(t *testing.T) {
 	})
 }
 
+// An unsure store applies a batch, calls then, and returns an error, once.
+type unsure struct {
+	storage.Storage
+	is   func(storage.Batch) bool
+	then func()
+	done atomic.Bool
+}
+
+func (u *unsure) Unwrap() storage.Storage { return u.Storage }
+
+func (u *unsure) Commit(ctx context.Context, b storage.Batch) error {
+	err := u.Storage.Commit(ctx, b)
+	if u.is(b) && !u.done.Swap(true) {
+		u.then()
+		return errBroke
+	}
+	return err
+}
+
+// A termination of unknown outcome that was applied ends the execution that there was, and not one that has begun after a reset.
+func TestTerminateEndsOneExecution(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		inner := store.Open(t)
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			if _, err := engine.Step(run, "step", func(context.Context) (int, error) { return 1, nil }); err != nil {
+				return "", err
+			}
+			return "done", run.Sleep(time.Hour)
+		})
+		s := &unsure{Storage: inner, is: func(b storage.Batch) bool {
+			return slices.ContainsFunc(b.Ops, func(o storage.Op) bool { return strings.Contains(string(o.Key), ":kids:o:") })
+		}}
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Minute)
+		reset := false
+		s.then = func() {
+			reset = true
+			if err := p.Reset(ctx, "o", "1", audit); err != nil {
+				t.Errorf("reset: %v", err)
+			}
+			time.Sleep(time.Minute)
+		}
+		if err := p.Terminate(ctx, "o", audit); err != nil {
+			t.Errorf("terminate: %v", err)
+		}
+		time.Sleep(2 * time.Hour)
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusCompleted || !reset {
+			t.Errorf("after a reset (%v) it is %s, want it completed", reset, i.Status)
+		}
+		p.stop(t)
+		intact(t, inner)
+		inner.Close()
+	})
+}
+
 // requests counts the requests to cancel in a history.
 func requests(cs []checkpoint.Checkpoint) (n int) {
 	for _, k := range kinds(cs) {

@@ -69,6 +69,7 @@ func TestLedgerFindsWhatCannotBeRight(t *testing.T) {
 		{"repeated after it was learnt", "effect order-1 charge 1 5; learnt order-1 charge charge.1.77; kill; effect order-1 charge 2 6", "after its outcome had been learnt"},
 		{"repeated after a lost lease", "effect order-1 charge 1 5; deposed; effect order-1 charge 2 6", ""},
 		{"repeated after an attempt that began before the lease was lost", "deposed; effect order-1 charge 1 5 late; effect order-1 charge 2 6", ""},
+		{"begun when the lease was lost", "deposed; stray order-1 charge; effect order-1 charge 1 5 late", "had lost its lease"},
 		{"repeated after an attempt that began after the lease was lost", "deposed; effect order-1 charge 1 5; effect order-1 charge 2 6", "in one life"},
 		{"repeated though it was learnt before the lease was lost", "effect order-1 charge 1 5; learnt order-1 charge charge.1.77; deposed; effect order-1 charge 2 6", "after its outcome had been learnt"},
 		{"repeated without a kill", "effect order-1 charge 1 5; effect order-1 charge 2 6", "in one life"},

@@ -147,6 +147,8 @@ func (l *ledger) read(line string) {
 	switch {
 	case word[0] == "open":
 		e.asked = l.life
+	case word[0] == "stray" && len(word) == 3:
+		l.accuse(e, "%s began when its owner had lost its lease", word[2])
 	case word[0] == "held":
 		l.held++
 	case word[0] == "started" && len(word) == 3:

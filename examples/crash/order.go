@@ -90,17 +90,22 @@ func (s *shop) order() *engine.Workflow[int, string] {
 // a while, so that kills interrupt it.
 func (s *shop) effect(ctx context.Context) string {
 	i := activity.InfoFrom(ctx)
+	if lost(ctx) {
+		s.say("stray %s %s", i.WorkflowID, i.Activity)
+	}
 	s.say("effect %s %s %d %d%s", i.WorkflowID, i.Activity, i.Attempt, i.FencingToken, lease{ctx})
 	time.Sleep(rand.N(4 * time.Millisecond))
 	return fmt.Sprintf("%s.%d.%d", i.Activity, i.Attempt, rand.Uint32())
 }
 
-// A lease says in a line whether the attempt's owner has lost its lease. Lines are printed one at a time, and the owner's
-// attempts learn it before "deposed" is printed. So an effect behind that line, of an attempt that had begun before, says so.
+func lost(attempt context.Context) bool { return context.Cause(attempt) == activity.ErrLeaseLost }
+
+// A lease says whether the attempt's owner has lost its lease by the time at which a line is printed. Lines are printed one at a
+// time, and attempts learn of it before "deposed" is printed. So behind "deposed", an effect of that owner says that it is late.
 type lease struct{ attempt context.Context }
 
 func (l lease) String() string {
-	if context.Cause(l.attempt) == activity.ErrLeaseLost {
+	if lost(l.attempt) {
 		return " late"
 	}
 	return ""

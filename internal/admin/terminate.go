@@ -13,6 +13,7 @@ import (
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/reconcile"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
@@ -32,6 +33,7 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor,
 	}
 	var tries []*journal.Write
 	var ended *journal.Workflow
+	var driven *run.Execution // that the termination ends; there may be another one after it, if the run is reset
 	err := e.Change(ctx, id, worker.Change{
 		Name: "terminate",
 		Landed: func(ctx context.Context, wf *journal.Workflow) (bool, error) {
@@ -66,6 +68,9 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor,
 				return nil, err
 			}
 			tries, ended = append(tries, w), wf
+			if x := e.ExecutionOf(wf); x != nil {
+				driven = x
+			}
 			return d, nil
 		},
 	})
@@ -73,8 +78,8 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor,
 		return err // after the commit an engine finds that it ended, and asks its children to stop
 	}
 	e.Log.Warn("weft: workflow is terminated", "workflow", id, "by", by.Name, "why", by.Reason)
-	if x := e.ExecutionOf(ended); x != nil {
-		e.CutOff(x)
+	if driven != nil {
+		e.CutOff(driven)
 	}
 	e.PokePoll() // a slot of its queue may be free
 	soon, cancel := context.WithTimeout(ctx, dismissFor)

@@ -155,9 +155,7 @@ func (j *job) run() {
 	j.x.call(j.ctx, j.op, answer)
 }
 
-func (j *job) timedOut() *answer {
-	return timedOut(j.attempt.number, j.timeout)
-}
+func (j *job) timedOut() *answer { return timedOut(j.attempt.number, j.timeout) }
 
 func timedOut(number int, after time.Duration) *answer {
 	return &answer{attempt: number, timedOut: true, failure: &payload.Failure{
@@ -243,14 +241,12 @@ func (x *Execution) call(ctx context.Context, o *operation, a *answer) {
 		}
 	}()
 	in, err := o.given()
+	if cause := context.Cause(x.Ctx); cause != nil { // nothing is recorded any more, and another owner may have begun it
+		err = cause
+	}
 	if err != nil {
 		f := payload.FailureOf(err, "", []error{weft.ErrInvalid})
 		a.failure, a.final, a.noEffect, returned = &f, true, true, true
-		return
-	}
-	if cause := context.Cause(ctx); cause == activity.ErrLeaseLost || cause == activity.ErrTerminated {
-		f := payload.FailureOf(cause, "", nil) // of an owner that is none any more: nobody records it
-		a.failure, a.noEffect, returned = &f, true, true
 		return
 	}
 	v, err := o.call.Run(inner, in)

@@ -78,9 +78,7 @@ func (t *Probation) shown() bool {
 }
 
 // asksPerson reports whether o waits for an operator.
-func (o *operation) asksPerson() bool {
-	return o.held() || o.keyed != nil && o.keyed.parked
-}
+func (o *operation) asksPerson() bool { return o.held() || o.keyed != nil && o.keyed.parked }
 
 // rest returns how much longer the run must be executed until its deaths are reset. If it
 // has been claimed alone, it is until the count of such claims is reset. rest returns false

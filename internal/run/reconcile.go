@@ -488,7 +488,9 @@ func (x *Execution) verify(o *operation) {
 			returned := false
 			inner, told := x.host.tellCall(ctx, o)
 			defer func() { told.verified(ctx, !returned, err) }()
-			a, err = o.call.Verify(inner, in)
+			if err = context.Cause(x.Ctx); err == nil { // as for an attempt: see Execution.call
+				a, err = o.call.Verify(inner, in)
+			}
 			returned = true
 			return a, err
 		}

@@ -12,9 +12,7 @@ type timing struct {
 }
 
 // Sleep is engine.Run.Sleep.
-func (r *Handle) Sleep(d time.Duration) error {
-	return r.Await(r.timer(d), nil)
-}
+func (r *Handle) Sleep(d time.Duration) error { return r.Await(r.timer(d), nil) }
 
 // After is engine.Run.After.
 func (r *Handle) After(d time.Duration) *future.Future[time.Time] {
