@@ -11,12 +11,10 @@ import (
 )
 
 // Bury decides the first step of a purge: the record of an ended workflow is replaced by a
-// tombstone, which prevents its numbers from being used again until expires.
+// tombstone, which prevents its numbers from being used again until expires. The caller has made sure that the
+// record is Understood.
 func (h *Hold) Bury(now, expires time.Time) (*Write, error) {
 	wf := h.Workflow
-	if err := wf.Understood(); err != nil {
-		return nil, err
-	}
 	w := &Write{Before: wf, Batch: storage.Batch{If: []storage.Condition{wf.Unchanged()}}}
 	w.Batch.Ops = []storage.Op{storage.Put(keys.ExpiringTombstone(expires, wf.ID, wf.Generation), nil)}
 	return w, w.rewrite(&Workflow{
