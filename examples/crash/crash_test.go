@@ -60,7 +60,7 @@ func TestAStoreThatForgetsIsFoundOut(t *testing.T) {
 }
 
 // TestLedgerFindsWhatCannotBeRight gives a ledger one false statement at a time. "kill"
-// ends the process.
+// ends the process, "foreign" says that the process is of another build, and "ended" that it has ended.
 func TestLedgerFindsWhatCannotBeRight(t *testing.T) {
 	for _, c := range []struct{ name, story, want string }{
 		{"the truth", "effect order-1 charge 1 5; learnt order-1 charge charge.1.77; kill; learnt order-1 charge charge.1.77", ""},
@@ -73,6 +73,9 @@ func TestLedgerFindsWhatCannotBeRight(t *testing.T) {
 		{"repeated after an attempt that began after the lease was lost", "deposed; effect order-1 charge 1 5; effect order-1 charge 2 6", "in one life"},
 		{"repeated though it was learnt before the lease was lost", "effect order-1 charge 1 5; learnt order-1 charge charge.1.77; deposed; effect order-1 charge 2 6", "after its outcome had been learnt"},
 		{"repeated without a kill", "effect order-1 charge 1 5; effect order-1 charge 2 6", "in one life"},
+		{"repeated in a life of another build", "foreign; effect order-1 charge 1 5; effect order-1 charge 2 6; ended", "in one life"},
+		{"repeated in a life of another build that lost a lease", "foreign; effect order-1 charge 1 5; effect order-1 charge 2 6; ended without its lease", ""},
+		{"repeated in the life after it", "foreign; ended without its lease; kill; effect order-1 charge 1 5; effect order-1 charge 2 6", "in one life"},
 		{"repeated after a kill too many", "effect order-1 charge 1 5; kill; kill; effect order-1 charge 1 6", "attempt 1 after attempt 1"},
 		{"token of a former owner", "effect order-1 charge 1 5; kill; effect order-1 charge 2 5", "fencing token 5 after 5"},
 		{"another outcome", "effect order-1 charge 1 5; learnt order-1 charge charge.1.77; kill; learnt order-1 charge charge.1.78", "and later charge.1.78"},
@@ -89,12 +92,19 @@ func TestLedgerFindsWhatCannotBeRight(t *testing.T) {
 			l := newLedger()
 			l.begin()
 			for _, line := range strings.Split(c.story, "; ") {
-				if line == "kill" {
+				switch line {
+				case "kill":
 					l.killed()
 					l.begin()
-					continue
+				case "foreign":
+					l.foreign = true
+				case "ended":
+					l.ended(nil)
+				case "ended without its lease":
+					l.ended([]byte(`level=ERROR msg="weft: lease is lost; all runs are released"`))
+				default:
+					l.read(line + "\n")
 				}
-				l.read(line + "\n")
 			}
 			got := strings.Join(l.violations, "\n")
 			if c.want == "" && got != "" || c.want != "" && !strings.Contains(got, c.want) {

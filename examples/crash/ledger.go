@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -17,6 +18,7 @@ type ledger struct {
 	openings   int  // kills before the child had done anything
 	deposed    int  // leases that a child lost, being too slow
 	others     int  // lives of another build
+	foreign    bool // this life is one of those; an earlier release does not report a lost lease
 	lines      int  // printed in this life
 	worked     bool // in this life: it has executed an order
 	next       int  // the first order number that is free
@@ -29,6 +31,7 @@ type ledger struct {
 	handovers  int // claims beyond the first
 	fruitless  int // the most consecutive owners of one order that died without progress
 	violations []string
+	doubts     []string // violations unless a lease was lost in this life, which is of another build
 }
 
 // An entry is an order as it was reported.
@@ -80,6 +83,18 @@ func (l *ledger) plan(o options, finish bool) plan {
 func (l *ledger) begin() {
 	l.life++
 	l.lines, l.worked = 0, false
+}
+
+// ended ends a life. said is what the child has logged, in which another build says that it has lost a lease.
+func (l *ledger) ended(said []byte) {
+	switch {
+	case !l.foreign:
+	case bytes.Contains(said, []byte("lease is lost")):
+		l.deposed++
+	default:
+		l.violations = append(l.violations, l.doubts...)
+	}
+	l.doubts, l.foreign = nil, false
 }
 
 // interrupted records what is in flight when the owner of it has ended: that may be repeated. It returns
@@ -232,7 +247,11 @@ func (l *ledger) repeat(e *entry, name string, f *effect) {
 	case e.learnt[name] != "":
 		l.accuse(e, "%s was repeated after its outcome had been learnt", name)
 	case f.life == l.life && !f.inFlight:
+		before := len(l.violations)
 		l.accuse(e, "%s was repeated in one life of the process", name)
+		if l.foreign {
+			l.doubts, l.violations = append(l.doubts, l.violations[before:]...), l.violations[:before]
+		}
 	case !f.inFlight:
 		l.accuse(e, "%s was repeated and had not been in flight at a kill", name)
 	}

@@ -129,6 +129,7 @@ func (p *parent) life(ctx context.Context, finish bool) error {
 		}
 	}
 	err = cmd.Wait()
+	p.ledger.ended(stderr.Bytes())
 	switch {
 	case stalled.Load():
 		p.ledger.violate("the child said nothing for %v", stall)
@@ -154,6 +155,7 @@ func (p *parent) spawn(ctx context.Context, finish bool, stderr io.Writer) (*exe
 	if p.other != "" && !finish && p.ledger.life%2 == 0 {
 		program = p.other
 		p.ledger.others++
+		p.ledger.foreign = true
 	}
 	cmd := exec.CommandContext(ctx, program)
 	cmd.Env = append(os.Environ(), childEnv+"=1")
