@@ -341,7 +341,7 @@ func (d *today) finishWaits(ctx context.Context) error {
 			return err
 		}
 		after := s.Last.StartedAt.Sub(i.EndedAt)
-		if after > 65*time.Second {
+		if after > 90*time.Second { // a minute, on a machine that is busy with something else
 			return fmt.Errorf("the release before has ended %s, and %s began %v later, want a minute at most", i.ID, s.Last.ID, after)
 		}
 		fmt.Println("went on", after.Round(time.Second))
