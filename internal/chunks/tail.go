@@ -37,6 +37,10 @@ type Source struct {
 	Name string   // different for each log
 	Keys [][]byte // that are written whenever the state changes
 	Look func(context.Context) (State, error)
+
+	// Head is the one of Keys at which the Head of the log is, if Count never falls in a generation. What this process
+	// appends is learned from the Head that it has written, then. nil: everything takes a look.
+	Head []byte
 }
 
 // A tail looks at a log again and again, for all who read it.
@@ -153,11 +157,15 @@ func (t *tail) run(ctx context.Context) {
 		}
 		again := time.NewTimer(pause)
 		pause = min(2*pause, 4*least)
-		select {
-		case <-written.Some():
-		case <-t.bell:
-		case <-again.C:
-		case <-ctx.Done():
+		for waiting := true; waiting; {
+			waiting = false
+			select {
+			case <-written.Some():
+				waiting = t.learn(written.Heard())
+			case <-t.bell:
+			case <-again.C:
+			case <-ctx.Done():
+			}
 		}
 		again.Stop()
 		if ctx.Err() != nil {
@@ -172,6 +180,38 @@ func (t *tail) run(ctx context.Context) {
 	}
 }
 
+// learn takes from the values that this process has written to Keys how many chunks there are now. It reports false if a
+// look must tell, because more than that may have changed. See follow.Follower.Heard.
+func (t *tail) learn(written map[string][]byte, all bool) bool {
+	value, ok := written[string(t.Head)]
+	switch {
+	case t.Head == nil, !all, len(written) > 1, !ok && len(written) > 0:
+		return false
+	case !ok:
+		return true
+	}
+	h, err := OpenHead(storage.Entry{Key: t.Head, Value: value})
+	if err != nil || h.Closed != "" {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err != nil || t.state.Over || h.Generation != t.state.Generation {
+		return false
+	}
+	if h.Count > t.state.Count {
+		t.state.Count = h.Count
+		t.tell()
+	}
+	return true
+}
+
+// tell wakes those who wait for something new. The caller holds the mutex.
+func (t *tail) tell() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
 // look looks once, and reports whether the log has changed.
 func (t *tail) look(ctx context.Context) bool {
 	t.mu.Lock()
@@ -182,10 +222,12 @@ func (t *tail) look(ctx context.Context) bool {
 	state, err := t.Look(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.Head != nil && err == nil && state.Generation == t.state.Generation {
+		state.Count = max(state.Count, t.state.Count) // it may have been learned after the look had begun
+	}
 	changed := err == nil && state != t.state
 	if changed || err != nil || fresh {
-		close(t.changed)
-		t.changed = make(chan struct{})
+		t.tell()
 	}
 	t.state, t.err, t.of = state, err, n
 	return changed

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/internal/follow"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
 )
 
 // A state that tests change.
@@ -170,6 +171,99 @@ func TestTailError(t *testing.T) {
 		defer second.Close()
 		if s, err := second.Next(ctx, nil, 0, true); err != nil || s.Count != 0 {
 			t.Errorf("told %+v, %v", s, err)
+		}
+	})
+}
+
+// What is appended in this process is learned without a look. Everything else takes one: that the log was closed, or belongs
+// to something new, that something else was written, or that nobody knows whether something was.
+func TestTailLearns(t *testing.T) {
+	for name, c := range map[string]struct {
+		write         func(s storage.Storage, h *Head) *Head
+		break_, looks bool // the commit ends with an error; it takes a look
+	}{
+		"a chunk": {write: func(s storage.Storage, h *Head) *Head { return appended(t, s, h, some(0, 1)) }},
+		"two chunks": {write: func(s storage.Storage, h *Head) *Head {
+			return appended(t, s, appended(t, s, h, some(0, 1)), some(1, 1))
+		}},
+		"a chunk, and the end": {looks: true, write: func(s storage.Storage, h *Head) *Head {
+			a, err := h.Append(some(0, 1))
+			a.Batch.Ops = append(a.Batch.Ops, storage.Put([]byte("end"), nil))
+			if err = errors.Join(err, s.Commit(ctx, a.Batch)); err != nil {
+				t.Fatal(err)
+			}
+			return a.Next
+		}},
+		"a chunk, perhaps": {break_: true, looks: true, write: func(s storage.Storage, h *Head) *Head {
+			a, err := h.Append(some(0, 1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Commit(ctx, a.Batch); err == nil || errors.Is(err, storage.ErrConflict) {
+				t.Fatalf("the outcome is known: %v", err)
+			}
+			return a.Next
+		}},
+		"the last one, and that it is closed": {looks: true, write: func(s storage.Storage, h *Head) *Head {
+			h = appended(t, s, h, some(0, 1))
+			next, conditions, ops, err := h.Close("2")
+			if err = errors.Join(err, s.Commit(ctx, storage.Batch{If: conditions, Ops: ops})); err != nil {
+				t.Fatal(err)
+			}
+			return next
+		}},
+		"a chunk of another run": {looks: true, write: func(s storage.Storage, h *Head) *Head {
+			return appended(t, s, read(t, s, Of("o", "words", "g2")), some(0, 1))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hub, fault := new(follow.Hub), storagetest.None
+				s := follow.Store{Hub: hub, Storage: storagetest.NewFaulty(new(memory.Store), func(storagetest.Call) storagetest.Fault { return fault })}
+				head := read(t, s, Of("o", "words", "g1"))
+				p := &present{state: State{Generation: "g1"}}
+				r := (&Tails{Hub: hub, Store: s, Pause: time.Hour}).Follow(Source{Name: "a", Keys: [][]byte{head.log.HeadKey, []byte("end")}, Head: head.log.HeadKey, Look: p.look})
+				defer r.Close()
+				synctest.Wait()
+				before := p.count()
+				if c.break_ {
+					fault = storagetest.ErrorAfter
+				}
+				after := c.write(s, head)
+				p.set(State{Generation: after.Generation, Count: after.Count, Over: after.Closed != ""})
+				synctest.Wait()
+				if looks := p.count() - before; c.looks != (looks > 0) {
+					t.Errorf("it took %d looks", looks)
+				}
+				want := p.state
+				if c.looks { // the look may have come before the state of the test was set
+					r.Refresh()
+				}
+				if got, err := r.Next(ctx, nil, want.Count-1, c.looks); err != nil || got != want {
+					t.Errorf("told %+v, %v, want %+v", got, err, want)
+				}
+			})
+		})
+	}
+}
+
+// A look that had begun before a chunk was appended does not take it back.
+func TestTailLooksWhileItLearns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := new(follow.Hub)
+		s := follow.Store{Hub: hub, Storage: new(memory.Store)}
+		head := appended(t, s, read(t, s, Of("o", "words", "g")), some(0, 1))
+		p := &present{state: State{Generation: "g", Count: 1}}
+		r := (&Tails{Hub: hub, Store: s, Pause: time.Hour}).Follow(Source{Name: "a", Keys: [][]byte{head.log.HeadKey}, Head: head.log.HeadKey, Look: p.look})
+		defer r.Close()
+		synctest.Wait()
+		appended(t, s, head, some(1, 1))
+		if got, err := r.Next(ctx, nil, 1, false); err != nil || got.Count != 2 {
+			t.Fatalf("told %+v, %v", got, err)
+		}
+		r.Refresh() // this look still finds one chunk
+		if got, err := r.Next(ctx, nil, 1, true); err != nil || got.Count != 2 {
+			t.Errorf("told %+v, %v after a look that had begun before", got, err)
 		}
 	})
 }

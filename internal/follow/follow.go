@@ -17,6 +17,9 @@ const (
 	mostBytes = 1 << 20 // of their values
 )
 
+// mostHeard is how many bytes a value has at most that Heard returns.
+const mostHeard = 1 << 10
+
 // A Hub knows who follows which log. The zero Hub is ready to use.
 type Hub struct {
 	followers atomic.Int64 // so that a commit costs nothing while there are none
@@ -39,6 +42,10 @@ type Follower struct {
 	prefix string
 	keys   [][]byte // instead of prefix
 	some   chan struct{}
+
+	// Guarded by Hub.mu, and only of a follower of keys.
+	heard  map[string][]byte // the values written last, since Heard
+	missed bool              // something may have been written that is not in heard
 }
 
 // Follow begins to follow the log whose keys are prefix and a number. Call Close at the end.
@@ -59,7 +66,7 @@ func (h *Hub) Follow(prefix []byte) *Follower {
 	return f
 }
 
-// Hear begins to follow keys. Nothing of what is written is kept. Call Close at the end.
+// Hear begins to follow keys. Call Close at the end.
 func (h *Hub) Hear(keys ...[]byte) *Follower {
 	f := &Follower{hub: h, keys: append([][]byte{}, keys...), some: make(chan struct{}, 1)}
 	h.mu.Lock()
@@ -110,6 +117,16 @@ func (f *Follower) Nudge() {
 	}
 }
 
+// Heard returns the values that were written last to the keys that f hears, since it was called before. all is false
+// if something else may have been written: a large value, or by a commit whose outcome was not known.
+func (f *Follower) Heard() (written map[string][]byte, all bool) {
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	written, all = f.heard, !f.missed
+	f.heard, f.missed = nil, false
+	return written, all
+}
+
 // Kept returns the value of a key of the log, if it was appended lately by a Store of the Hub. It may have
 // been deleted since.
 func (f *Follower) Kept(key []byte) (value []byte, ok bool) {
@@ -132,6 +149,7 @@ func (h *Hub) tell(ops []storage.Op, certain bool) {
 			continue
 		}
 		for f := range h.keys[string(o.Key)] {
+			f.hear(o, certain)
 			f.Nudge()
 		}
 		l := h.logs[string(o.Key[:bytes.LastIndexByte(o.Key, ':')+1])]
@@ -145,6 +163,18 @@ func (h *Hub) tell(ops []storage.Op, certain bool) {
 			f.Nudge()
 		}
 	}
+}
+
+// hear notes what was written to one of the keys of f.
+func (f *Follower) hear(o storage.Op, certain bool) {
+	if !certain || len(o.Value) > mostHeard {
+		f.missed = true
+		return
+	}
+	if f.heard == nil {
+		f.heard = map[string][]byte{}
+	}
+	f.heard[string(o.Key)] = bytes.Clone(o.Value)
 }
 
 func (l *log) keep(e storage.Entry) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/weft-go/weft/internal/follow"
@@ -139,4 +140,42 @@ func TestHear(t *testing.T) {
 	if some(other) {
 		t.Error("told, and it is closed")
 	}
+}
+
+// Who waits for keys learns what was written to them, if that is certain and small. Otherwise he is told that there is more.
+func TestHeard(t *testing.T) {
+	var fault storagetest.Fault
+	h := new(follow.Hub)
+	s := follow.Store{Storage: storagetest.NewFaulty(new(memory.Store), func(storagetest.Call) storagetest.Fault { return fault }), Hub: h}
+	write := func(k, v string) {
+		_ = s.Commit(context.Background(), storage.Batch{Ops: []storage.Op{storage.Put([]byte(k), []byte(v))}})
+	}
+	f := h.Hear([]byte("a"), []byte("b"))
+	defer f.Close()
+	heard := func(want map[string]string, all bool) {
+		t.Helper()
+		got, certain := f.Heard()
+		if certain != all || len(got) != len(want) {
+			t.Errorf("heard %q, %v; want %q, %v", got, certain, want, all)
+		}
+		for k, v := range want {
+			if string(got[k]) != v {
+				t.Errorf("heard %q of %s, want %q", got[k], k, v)
+			}
+		}
+	}
+	heard(nil, true)
+	write("a", "1")
+	write("b", "2")
+	write("a", "3")
+	write("c", "4")
+	heard(map[string]string{"a": "3", "b": "2"}, true)
+	heard(nil, true)
+	write("a", strings.Repeat("5", 1<<10+1))
+	write("b", "6")
+	heard(map[string]string{"b": "6"}, false)
+	fault = storagetest.ErrorAfter
+	write("a", "7")
+	heard(nil, false)
+	heard(nil, true)
 }

@@ -174,6 +174,7 @@ func (r *streamReader) source() chunks.Source {
 	return chunks.Source{
 		Name: string(key),
 		Keys: [][]byte{key, keys.Output(id)},
+		Head: key,
 		Look: func(ctx context.Context) (s chunks.State, err error) {
 			wf, err := e.Load(ctx, id)
 			if err != nil {
