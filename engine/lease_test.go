@@ -119,6 +119,58 @@ func TestDeposedEngineComesBackAsAnother(t *testing.T) {
 	})
 }
 
+// An engine that is told to stop has stopped as it was to, also if it loses its lease meanwhile.
+func TestLeaseIsLostWhileTheEngineStops(t *testing.T) {
+	for name, f := range map[string]func(stop func(), lose func()){
+		"before": func(stop, lose func()) { lose(); stop() },
+		"after":  func(stop, lose func()) { stop(); time.Sleep(time.Second); lose() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				var blocked, told atomic.Bool
+				store := storagetest.NewFaulty(sharing{new(memory.Store)}, func(c storagetest.Call) storagetest.Fault {
+					if blocked.Load() {
+						return storagetest.ErrorBefore
+					}
+					return storagetest.None
+				})
+				slow := &activity.Activity[int, int]{Name: "slow", Timeout: time.Hour, Run: func(ctx context.Context, i int) (int, error) {
+					<-ctx.Done()
+					told.Store(context.Cause(ctx) == activity.ErrLeaseLost)
+					time.Sleep(time.Minute) // in which the engine waits for it
+					return i, nil
+				}}
+				wf := &engine.Workflow[int, int]{Name: "slow", Func: func(run *engine.Run, i int) (int, error) { return slow.Do(run, i) }}
+				eng, err := engine.New(engine.Config{
+					Storage: store, Workflows: []engine.Definition{wf}, StopTimeout: 10 * time.Minute, Logger: slog.New(slog.DiscardHandler),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer eng.Close()
+				ctx, stop := context.WithCancel(t.Context())
+				ran := make(chan error, 1)
+				go func() { ran <- eng.Run(ctx) }()
+				time.Sleep(time.Second)
+				if _, err := wf.Start(t.Context(), eng, "o", 1); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				f(stop, func() {
+					blocked.Store(true)
+					time.Sleep(30 * time.Second)
+				})
+				if err := <-ran; err != nil {
+					t.Errorf("Run returned %v, want nil", err)
+				}
+				if !told.Load() {
+					t.Error("the lease was not lost")
+				}
+			})
+		})
+	}
+}
+
 func begin(t *testing.T, s storage.Storage, w ...engine.Definition) (eng *engine.Engine, end func()) {
 	eng, err := engine.New(engine.Config{Storage: s, Workflows: w, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/signal"
 )
@@ -124,9 +123,6 @@ func host(running, beginning context.Context, p plan, f *freezer, say func(strin
 	}
 	err = <-ran
 	clients.Wait()
-	if running.Err() != nil && errors.Is(err, activity.ErrLeaseLost) {
-		return nil // it was about to end: the others continue its runs
-	}
 	return err
 }
 

@@ -57,9 +57,11 @@ func New(h *run.Host) *Worker {
 // Run executes workflows until ctx is done. See Engine.Run.
 func (e *Worker) Run(ctx context.Context) error {
 	for {
-		err := e.live(ctx)
-		if err != activity.ErrLeaseLost || ctx.Err() != nil {
+		switch err := e.live(ctx); {
+		case err != activity.ErrLeaseLost:
 			return err
+		case ctx.Err() != nil:
+			return e.Refused() // it was to stop: there is nothing to come back for
 		}
 	}
 }
