@@ -142,7 +142,8 @@ func checkStore(s storage.Storage, mode Ownership) error {
 // Run recovers what earlier engines left unfinished, then executes workflows until
 // ctx is done. It then takes no new work, lets running activities finish for at most
 // Config.StopTimeout, makes their outcomes durable, and returns nil. What is not
-// finished continues in the next engine. User code that ignores the end of its
+// finished continues in the next engine, and so does all of it if the engine loses its lease
+// meanwhile. User code that ignores the end of its
 // context for another StopTimeout is abandoned.
 //
 // Run returns ErrClosed after Close was called, and the store's error if the store

@@ -119,17 +119,27 @@ func TestDeposedEngineComesBackAsAnother(t *testing.T) {
 	})
 }
 
-// An engine that is told to stop has stopped as it was to, also if it loses its lease meanwhile.
+// An engine that is told to stop has stopped as it was to, also if it loses its lease meanwhile. If the store has moved, it says so.
 func TestLeaseIsLostWhileTheEngineStops(t *testing.T) {
-	for name, f := range map[string]func(stop func(), lose func()){
-		"before": func(stop, lose func()) { lose(); stop() },
-		"after":  func(stop, lose func()) { stop(); time.Sleep(time.Second); lose() },
+	for name, c := range map[string]struct {
+		f    func(stop func(), lose func())
+		want error
+	}{
+		"before":             {func(stop, lose func()) { lose(); stop() }, nil},
+		"after":              {func(stop, lose func()) { stop(); time.Sleep(time.Second); lose() }, nil},
+		"since it has moved": {func(stop, lose func()) { stop(); time.Sleep(time.Second); lose() }, storage.ErrMoved},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				var blocked, told atomic.Bool
-				store := storagetest.NewFaulty(sharing{new(memory.Store)}, func(c storagetest.Call) storagetest.Fault {
+				s := &hooked{Storage: sharing{new(memory.Store)}, afterCommit: func(storage.Batch) error {
 					if blocked.Load() {
+						return c.want
+					}
+					return nil
+				}}
+				store := storagetest.NewFaulty(s, func(storagetest.Call) storagetest.Fault {
+					if blocked.Load() && c.want == nil {
 						return storagetest.ErrorBefore
 					}
 					return storagetest.None
@@ -156,12 +166,12 @@ func TestLeaseIsLostWhileTheEngineStops(t *testing.T) {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Second)
-				f(stop, func() {
+				c.f(stop, func() {
 					blocked.Store(true)
 					time.Sleep(30 * time.Second)
 				})
-				if err := <-ran; err != nil {
-					t.Errorf("Run returned %v, want nil", err)
+				if err := <-ran; !errors.Is(err, c.want) {
+					t.Errorf("Run returned %v, want %v", err, c.want)
 				}
 				if !told.Load() {
 					t.Error("the lease was not lost")

@@ -38,8 +38,8 @@ type Source struct {
 	Keys [][]byte // that are written whenever the state changes
 	Look func(context.Context) (State, error)
 
-	// Head is the one of Keys at which the Head of the log is, if Count never falls in a generation. What this process
-	// appends is learned from the Head that it has written, then. nil: everything takes a look.
+	// Head is the one of Keys at which the Head of the log is. What Stores of the Hub append is learned from the Head that
+	// they have put there, then. nil: everything takes a look.
 	Head []byte
 }
 
@@ -155,13 +155,19 @@ func (t *tail) run(ctx context.Context) {
 		if t.look(ctx) {
 			pause = least
 		}
-		again := time.NewTimer(pause)
+		again, next := time.NewTimer(pause), time.Now().Add(pause)
 		pause = min(2*pause, 4*least)
 		for waiting := true; waiting; {
 			waiting = false
 			select {
 			case <-written.Some():
-				waiting = t.learn(written.Heard())
+				if waiting = t.learn(written.Heard()); waiting {
+					pause = least
+					if soon := time.Now().Add(least); soon.Before(next) {
+						again.Reset(least)
+						next = soon
+					}
+				}
 			case <-t.bell:
 			case <-again.C:
 			case <-ctx.Done():
@@ -180,8 +186,8 @@ func (t *tail) run(ctx context.Context) {
 	}
 }
 
-// learn takes from the values that this process has written to Keys how many chunks there are now. It reports false if a
-// look must tell, because more than that may have changed. See follow.Follower.Heard.
+// learn takes from what was put under Keys how many chunks there are now. It reports false if a look must tell, because
+// more than that may have changed. See follow.Follower.Heard.
 func (t *tail) learn(written map[string][]byte, all bool) bool {
 	value, ok := written[string(t.Head)]
 	switch {
@@ -222,9 +228,6 @@ func (t *tail) look(ctx context.Context) bool {
 	state, err := t.Look(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.Head != nil && err == nil && state.Generation == t.state.Generation {
-		state.Count = max(state.Count, t.state.Count) // it may have been learned after the look had begun
-	}
 	changed := err == nil && state != t.state
 	if changed || err != nil || fresh {
 		t.tell()

@@ -183,7 +183,7 @@ func TestTailLearns(t *testing.T) {
 		break_, looks bool // the commit ends with an error; it takes a look
 	}{
 		"a chunk": {write: func(s storage.Storage, h *Head) *Head { return appended(t, s, h, some(0, 1)) }},
-		"two chunks": {write: func(s storage.Storage, h *Head) *Head {
+		"two chunks, told at once": {looks: true, write: func(s storage.Storage, h *Head) *Head {
 			return appended(t, s, appended(t, s, h, some(0, 1)), some(1, 1))
 		}},
 		"a chunk, and the end": {looks: true, write: func(s storage.Storage, h *Head) *Head {
@@ -206,6 +206,7 @@ func TestTailLearns(t *testing.T) {
 		}},
 		"the last one, and that it is closed": {looks: true, write: func(s storage.Storage, h *Head) *Head {
 			h = appended(t, s, h, some(0, 1))
+			synctest.Wait() // it is learned
 			next, conditions, ops, err := h.Close("2")
 			if err = errors.Join(err, s.Commit(ctx, storage.Batch{If: conditions, Ops: ops})); err != nil {
 				t.Fatal(err)
@@ -247,23 +248,33 @@ func TestTailLearns(t *testing.T) {
 	}
 }
 
-// A look that had begun before a chunk was appended does not take it back.
+// While chunks are learned, a tail looks as often as when it finds them: somebody else may append, too.
 func TestTailLooksWhileItLearns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := new(follow.Hub)
 		s := follow.Store{Hub: hub, Storage: new(memory.Store)}
-		head := appended(t, s, read(t, s, Of("o", "words", "g")), some(0, 1))
-		p := &present{state: State{Generation: "g", Count: 1}}
-		r := (&Tails{Hub: hub, Store: s, Pause: time.Hour}).Follow(Source{Name: "a", Keys: [][]byte{head.log.HeadKey}, Head: head.log.HeadKey, Look: p.look})
+		head := read(t, s, Of("o", "words", "g"))
+		p := &present{state: State{Generation: "g"}}
+		r := (&Tails{Hub: hub, Store: s}).Follow(Source{Name: "a", Keys: [][]byte{head.log.HeadKey}, Head: head.log.HeadKey, Look: p.look})
 		defer r.Close()
+		time.Sleep(time.Minute)
 		synctest.Wait()
-		appended(t, s, head, some(1, 1))
-		if got, err := r.Next(ctx, nil, 1, false); err != nil || got.Count != 2 {
-			t.Fatalf("told %+v, %v", got, err)
-		}
-		r.Refresh() // this look still finds one chunk
-		if got, err := r.Next(ctx, nil, 1, true); err != nil || got.Count != 2 {
-			t.Errorf("told %+v, %v after a look that had begun before", got, err)
+		for i := range 100 {
+			before := p.count()
+			head = appended(t, s, head, some(i, 1))
+			p.set(State{Generation: "g", Count: head.Count})
+			if got, err := r.Next(ctx, nil, uint64(i), false); err != nil || got.Count != head.Count {
+				t.Fatalf("told %+v, %v", got, err)
+			}
+			if i%10 > 0 {
+				time.Sleep(10 * time.Millisecond)
+				continue
+			}
+			time.Sleep(260 * time.Millisecond)
+			synctest.Wait()
+			if looks := p.count() - before; looks == 0 || looks > 2 {
+				t.Errorf("%d looks within 260 ms of chunk %d", looks, i)
+			}
 		}
 	})
 }

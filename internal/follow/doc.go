@@ -3,6 +3,7 @@
 // told, too.
 //
 // A [Hub] knows what was committed in this process only, by the [Store] that tells it. What other
-// processes append is found by a storage.Watcher or by looking now and then. A Hub is a hint, but for one
-// thing: it keeps what was appended last, for a follower who comes when it was deleted again.
+// processes append is found by a storage.Watcher or by looking now and then. A Hub is a hint, but for two
+// things: it keeps what was appended last, for a follower who comes when it was deleted again, and it tells
+// what was written to single keys, see Follower.Heard.
 package follow

@@ -117,8 +117,9 @@ func (f *Follower) Nudge() {
 	}
 }
 
-// Heard returns the values that were written last to the keys that f hears, since it was called before. all is false
-// if something else may have been written: a large value, or by a commit whose outcome was not known.
+// Heard returns what Stores of the Hub have put under the keys that f hears, since it was called before. all is false if
+// they may have put something else there: a large value, another value under the same key, before or after this one, or what
+// a commit had whose outcome was not known. Deletions do not count.
 func (f *Follower) Heard() (written map[string][]byte, all bool) {
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
@@ -167,7 +168,7 @@ func (h *Hub) tell(ops []storage.Op, certain bool) {
 
 // hear notes what was written to one of the keys of f.
 func (f *Follower) hear(o storage.Op, certain bool) {
-	if !certain || len(o.Value) > mostHeard {
+	if _, again := f.heard[string(o.Key)]; again || !certain || len(o.Value) > mostHeard {
 		f.missed = true
 		return
 	}

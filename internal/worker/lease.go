@@ -133,6 +133,9 @@ var errUnanswered = errors.New("engine: no renewal was stored in time")
 // depose stops the execution of all runs, because the lease is lost.
 func (l *Incarnation) depose(cause error) {
 	l.Worker.Gate.SlowDown() // before the cancellation: it counts the attempts in progress
+	if errors.Is(cause, storage.ErrMoved) {
+		l.moved = cause
+	}
 	l.Cancel(activity.ErrLeaseLost)
 	l.Worker.Log.Error("weft: lease is lost; all runs are released", "incarnation", l.name, "error", cause)
 	if f := l.Worker.Events.Deposed; f != nil {

@@ -94,13 +94,15 @@ func (e *Worker) live(ctx context.Context) error {
 	l.keepLease()
 	lost := l.work(ctx)
 	l.stop()
-	if lost != nil {
+	switch {
+	case lost != nil:
 		return lost
+	case context.Cause(l.ctx) != activity.ErrLeaseLost:
+		return e.Refused()
+	case l.moved != nil:
+		return l.moved
 	}
-	if context.Cause(l.ctx) == activity.ErrLeaseLost {
-		return activity.ErrLeaseLost
-	}
-	return e.Refused()
+	return activity.ErrLeaseLost
 }
 
 var errRunning = errors.New("engine: Run is already in progress; call it once, or make another engine with New")

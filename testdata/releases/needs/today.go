@@ -250,6 +250,9 @@ func (d *today) result(ctx context.Context, id string) error {
 			return fmt.Errorf("describe: %w", err)
 		}
 		for _, a := range i.Attention {
+			if a.Reason == engine.ReasonUnregistered {
+				continue // this engine has lost its lease, as on a busy machine, and comes back
+			}
 			if a.Reason != engine.ReasonNoProgress {
 				return fmt.Errorf("held: %s: %s", a.Reason, a.Detail)
 			}
