@@ -26,3 +26,10 @@ func flock(f *os.File, readOnly bool) error {
 		}
 	}
 }
+
+func funlock(f *os.File) error {
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_UN); err != nil {
+		return &os.PathError{Op: "unlock", Path: f.Name(), Err: err}
+	}
+	return nil
+}

@@ -132,7 +132,9 @@ func (s *Store) release() error {
 	if s.lock == nil {
 		return nil
 	}
-	return s.lock.Close()
+	// To close the folder is not enough: a process that this one is just starting, for whatever purpose, has a copy of its
+	// descriptors until it executes its program, and would hold the lock as long.
+	return errors.Join(funlock(s.lock), s.lock.Close())
 }
 
 // Capabilities returns all capabilities but Shared, and no batches if read-only.

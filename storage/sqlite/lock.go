@@ -1,6 +1,9 @@
 package sqlite
 
-import "os"
+import (
+	"errors"
+	"os"
+)
 
 // A lock is held by one opener of a file at a time, also within one process, or by
 // several that share it. The operating system releases it when the process ends. The
@@ -31,4 +34,6 @@ func acquire(path string, shared bool) (*lock, error) {
 	}
 }
 
-func (l *lock) release() error { return l.file.Close() }
+// release gives the lock back. To close the file is not enough: a process that this one is just starting, for whatever purpose,
+// has a copy of its descriptors until it executes its program, and would hold the lock as long.
+func (l *lock) release() error { return errors.Join(funlock(l.file), l.file.Close()) }

@@ -31,3 +31,10 @@ func flock(f *os.File, shared bool) error {
 		}
 	}
 }
+
+func funlock(f *os.File) error {
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_UN); err != nil {
+		return &os.PathError{Op: "unlock", Path: f.Name(), Err: err}
+	}
+	return nil
+}
