@@ -155,25 +155,10 @@ func (t *tail) run(ctx context.Context) {
 		if t.look(ctx) {
 			pause = least
 		}
-		again, next := time.NewTimer(pause), time.Now().Add(pause)
-		pause = min(2*pause, 4*least)
-		for waiting := true; waiting; {
-			waiting = false
-			select {
-			case <-written.Some():
-				if waiting = t.learn(written.Heard()); waiting {
-					pause = least
-					if soon := time.Now().Add(least); soon.Before(next) {
-						again.Reset(least)
-						next = soon
-					}
-				}
-			case <-t.bell:
-			case <-again.C:
-			case <-ctx.Done():
-			}
+		learned := t.rest(ctx, written, pause, least)
+		if pause = min(2*pause, 4*least); learned {
+			pause = least
 		}
-		again.Stop()
 		if ctx.Err() != nil {
 			return
 		}
@@ -182,6 +167,31 @@ func (t *tail) run(ctx context.Context) {
 			case <-told:
 			default:
 			}
+		}
+	}
+}
+
+// rest waits until it is time for a look: for pause, or for least since something was learned, if that is earlier.
+func (t *tail) rest(ctx context.Context, written *follow.Follower, pause, least time.Duration) (learned bool) {
+	again, next := time.NewTimer(pause), time.Now().Add(pause)
+	defer again.Stop()
+	for {
+		select {
+		case <-written.Some():
+			if !t.learn(written.Heard()) {
+				return learned
+			}
+			learned = true
+			if soon := time.Now().Add(least); soon.Before(next) {
+				again.Reset(least)
+				next = soon
+			}
+		case <-t.bell:
+			return learned
+		case <-again.C:
+			return learned
+		case <-ctx.Done():
+			return learned
 		}
 	}
 }

@@ -44,7 +44,7 @@ type Follower struct {
 	some   chan struct{}
 
 	// Guarded by Hub.mu, and only of a follower of keys.
-	heard  map[string][]byte // the values written last, since Heard
+	heard  map[string][]byte // the first value of each key since Heard
 	missed bool              // something may have been written that is not in heard
 }
 
