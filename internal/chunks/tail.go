@@ -175,51 +175,54 @@ func (t *tail) run(ctx context.Context) {
 func (t *tail) rest(ctx context.Context, written *follow.Follower, pause, least time.Duration) (learned bool) {
 	again, next := time.NewTimer(pause), time.Now().Add(pause)
 	defer again.Stop()
-	for {
+	for look := false; !look; {
 		select {
 		case <-written.Some():
-			if !t.learn(written.Heard()) {
-				return learned
-			}
+		case <-t.bell:
+			look = true
+		case <-again.C:
+			look = true
+		case <-ctx.Done():
+			return learned
+		}
+		more, known := t.learn(written.Heard()) // before the look, so that readers do not wait for it
+		look = look || !known
+		if more {
 			learned = true
 			if soon := time.Now().Add(least); soon.Before(next) {
 				again.Reset(least)
 				next = soon
 			}
-		case <-t.bell:
-			return learned
-		case <-again.C:
-			return learned
-		case <-ctx.Done():
-			return learned
 		}
 	}
+	return learned
 }
 
-// learn takes from what was put under Keys how many chunks there are now. It reports false if a look must tell, because
-// more than that may have changed. See follow.Follower.Heard.
-func (t *tail) learn(written map[string][]byte, all bool) bool {
+// learn takes from what was put under Keys how many chunks there are now, and reports whether there are more of them. known
+// is false if a look must tell, because more than that may have changed. See follow.Follower.Heard.
+func (t *tail) learn(written map[string][]byte, all bool) (more, known bool) {
 	value, ok := written[string(t.Head)]
 	switch {
 	case t.Head == nil, !all, len(written) > 1, !ok && len(written) > 0:
-		return false
+		return false, false
 	case !ok:
-		return true
+		return false, true
 	}
 	h, err := OpenHead(storage.Entry{Key: t.Head, Value: value})
 	if err != nil || h.Closed != "" {
-		return false
+		return false, false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.err != nil || t.state.Over || h.Generation != t.state.Generation {
-		return false
+		return false, false
 	}
-	if h.Count > t.state.Count {
-		t.state.Count = h.Count
-		t.tell()
+	if h.Count <= t.state.Count {
+		return false, true
 	}
-	return true
+	t.state.Count = h.Count
+	t.tell()
+	return true, true
 }
 
 // tell wakes those who wait for something new. The caller holds the mutex.

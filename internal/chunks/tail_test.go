@@ -183,9 +183,6 @@ func TestTailLearns(t *testing.T) {
 		break_, looks bool // the commit ends with an error; it takes a look
 	}{
 		"a chunk": {write: func(s storage.Storage, h *Head) *Head { return appended(t, s, h, some(0, 1)) }},
-		"two chunks, told at once": {looks: true, write: func(s storage.Storage, h *Head) *Head {
-			return appended(t, s, appended(t, s, h, some(0, 1)), some(1, 1))
-		}},
 		"a chunk, and the end": {looks: true, write: func(s storage.Storage, h *Head) *Head {
 			a, err := h.Append(some(0, 1))
 			a.Batch.Ops = append(a.Batch.Ops, storage.Put([]byte("end"), nil))
@@ -274,6 +271,50 @@ func TestTailLooksWhileItLearns(t *testing.T) {
 			synctest.Wait()
 			if looks := p.count() - before; looks == 0 || looks > 2 {
 				t.Errorf("%d looks within 260 ms of chunk %d", looks, i)
+			}
+		}
+	})
+}
+
+// A tail is told by the log's writer and by the store's watcher, in either order, and does the same: it learns what was put
+// before it looks, and what the look has found is not news afterwards.
+func TestTailIsToldTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := new(follow.Hub)
+		s := follow.Store{Hub: hub, Storage: new(memory.Store)}
+		head := read(t, s, Of("o", "words", "g"))
+		p := &present{state: State{Generation: "g"}}
+		look := func(ctx context.Context) (State, error) {
+			defer time.Sleep(time.Second)
+			return p.look(ctx)
+		}
+		r := (&Tails{Hub: hub, Store: s, Pause: time.Hour}).Follow(Source{Name: "a", Keys: [][]byte{head.log.HeadKey}, Head: head.log.HeadKey, Look: look})
+		defer r.Close()
+		write := func(chunks int) {
+			for range chunks {
+				head = appended(t, s, head, some(int(head.Count), 1))
+			}
+			p.set(State{Generation: "g", Count: head.Count})
+		}
+		for range 30 {
+			time.Sleep(2 * time.Second)
+			r.nudge()
+			synctest.Wait() // it is looking
+			write(1)
+			r.nudge()
+			began := time.Now()
+			if got, err := r.Next(ctx, nil, head.Count-1, false); err != nil || got.Count != head.Count || time.Since(began) > time.Second {
+				t.Fatalf("told %+v, %v, after %v, want it before the second look", got, err, time.Since(began))
+			}
+			synctest.Wait() // it is looking again
+			looks := p.count()
+			write(2) // too many to learn
+			r.nudge()
+			time.Sleep(3 * time.Second)
+			write(1)
+			synctest.Wait()
+			if more := p.count() - looks; more != 1 {
+				t.Fatalf("%d looks, want one for two chunks, and none for a chunk that is told", more)
 			}
 		}
 	})
