@@ -243,7 +243,9 @@ func (s *simulation) startBulk(id string, after time.Duration) {
 type lawfulBulk struct {
 	record *bulk.Record
 	page   map[member]bool     // what is to be done; true: it was, or there is nothing to do
-	met    map[member]bool     // all that it has dealt with, and the page
+	met    map[member]int64    // all that it has dealt with, and the page: since when it was in its state
+	again  int64               // has met so many a second time
+	ahead  bool                // the clock of who has begun it was ahead
 	acted  map[member]bool     // on which it has acted
 	after  map[*opening]member // on which an engine has acted after the stop
 	fits   map[string]bool     // generations that have fitted all the time since the beginning
@@ -257,6 +259,12 @@ func (b *lawfulBulk) ended() bool { return b != nil && b.record.EndedAt != 0 }
 // stops reports whether the bulk ends workflows or sends them something: those that have ended are passed over.
 func (b *lawfulBulk) stops() bool {
 	return slices.Contains([]engine.Verb{engine.BulkCancel, engine.BulkTerminate, engine.BulkSignal}, b.record.Do)
+}
+
+// hasMet reports whether the bulk has dealt with a workflow, or is about to.
+func (b *lawfulBulk) hasMet(m member) bool {
+	_, ok := b.met[m]
+	return ok
 }
 
 // removes reports whether the bulk removes workflows.
@@ -299,10 +307,10 @@ func (l *laws) bulk(r *bulk.Record, refused []bulk.Refusal) {
 	was := l.bulks[r.ID]
 	if was == nil {
 		was = &lawfulBulk{
-			record: &bulk.Record{}, page: map[member]bool{}, met: map[member]bool{}, acted: map[member]bool{}, after: map[*opening]member{}, fits: map[string]bool{},
+			record: &bulk.Record{}, page: map[member]bool{}, met: map[member]int64{}, acted: map[member]bool{}, after: map[*opening]member{}, fits: map[string]bool{},
 		}
 		l.bulks[r.ID] = was
-		was.record = r
+		was.record, was.ahead = r, journal.Time(r.At).After(time.Now())
 		l.begin(was)
 	}
 	before := was.record
@@ -361,16 +369,24 @@ func (l *laws) bulk(r *bulk.Record, refused []bulk.Refusal) {
 	clear(was.page)
 	for _, m := range r.Page {
 		next := member{m.ID, m.Generation}
-		if was.met[next] {
-			l.wrong("OPS-10: bulk %s meets %s again", r.ID, m.ID)
-		}
 		if at, err := ulid.ParseStrict(m.Generation); err != nil || ulid.Time(at.Time()).After(journal.Time(r.At)) {
 			l.wrong("OPS-10: bulk %s of %v meets %s of %v", r.ID, journal.Time(r.At), m.ID, ulid.Time(at.Time()))
 		}
 		run := l.of(m.ID)
 		there := run.record != nil && run.record.Generation == m.Generation
-		was.met[next] = true
-		was.page[next] = was.acted[next] || there && was.needless(run.record) || !there && was.removes()
+		since, again := was.met[next]
+		if again {
+			if !was.ahead || !there || run.record.Since() <= since {
+				l.wrong("OPS-10: bulk %s meets %s again", r.ID, m.ID)
+			}
+			was.again++
+			l.met("taken up beside a bulk, and met again")
+		}
+		was.met[next] = 0
+		if there {
+			was.met[next] = run.record.Since()
+		}
+		was.page[next] = again || was.acted[next] || there && was.needless(run.record) || !there && was.removes()
 	}
 	if len(r.Page) > 0 {
 		l.met("pages of bulks")
@@ -379,11 +395,11 @@ func (l *laws) bulk(r *bulk.Record, refused []bulk.Refusal) {
 		return
 	}
 	l.met("bulks ended")
-	if r.Done+r.Refused != int64(len(was.met)) {
-		l.wrong("OPS-10: bulk %s has dealt with %d, and counts %d done and %d refused", r.ID, len(was.met), r.Done, r.Refused)
+	if r.Done+r.Refused != int64(len(was.met))+was.again {
+		l.wrong("OPS-10: bulk %s has dealt with %d, and counts %d done and %d refused", r.ID, int64(len(was.met))+was.again, r.Done, r.Refused)
 	}
 	for id, run := range l.runs {
-		if run.record != nil && was.fits[run.record.Generation] && !was.met[member{id, run.record.Generation}] {
+		if run.record != nil && was.fits[run.record.Generation] && !was.hasMet(member{id, run.record.Generation}) {
 			l.wrong("OPS-10: bulk %s (%s) has left out %s", r.ID, r.Do, id)
 		}
 	}
@@ -541,7 +557,7 @@ func (s *simulation) unlike(reader *engine.Engine) (problems []string) {
 			case engine.BulkDelete: // what it deletes it terminates first; then it may be stopped, or somebody protects it
 				i, err := reader.Bulk(context.Background(), b.record.ID)
 				refused := err == nil && slices.ContainsFunc(i.Refusals, func(r engine.Refusal) bool { return r.ID == id })
-				stopped = stopped || b.met[m] && (b.record.Stopped != nil || refused)
+				stopped = stopped || b.hasMet(m) && (b.record.Stopped != nil || refused)
 			}
 		}
 		got, err := s.many(nil).Handle(reader, id).Result(context.Background())
