@@ -61,8 +61,23 @@ func newKiller(ctx context.Context, o options, p place, out io.Writer) (_ *kille
 	if err = k.target.prepare(ctx); err != nil {
 		return nil, err
 	}
+	if k.other != "" {
+		if err = k.found(ctx); err != nil {
+			return nil, err
+		}
+	}
 	k.eng, err = engine.New(engine.Config{Storage: k.store, Logger: slog.New(slog.DiscardHandler)})
 	return k, err
+}
+
+// found has the other build make the store: this one understands what that one makes, and not always the reverse.
+func (k *killer) found(ctx context.Context) error {
+	p, err := k.spawn(ctx, "founder")
+	if err != nil {
+		return err
+	}
+	p.order("stop")
+	return p.wait()
 }
 
 func (k *killer) close() {

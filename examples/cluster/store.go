@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weft-go/weft/internal/journal"
@@ -58,7 +59,7 @@ func (w *witness) Commit(ctx context.Context, b storage.Batch) error {
 	id, number, was, is := w.checkpoint(b)
 	if number != "" && w.careless {
 		b.If = slices.DeleteFunc(slices.Clone(b.If), func(c storage.Condition) bool {
-			return strings.HasPrefix(string(c.Key), "wf:"+id)
+			return strings.HasPrefix(string(c.Key), "wf:"+id) || strings.HasPrefix(string(c.Key), "log:")
 		})
 	}
 	var err error
@@ -80,10 +81,8 @@ func (w *witness) Commit(ctx context.Context, b storage.Batch) error {
 // checkpoint is the last checkpoint in a batch. It also returns which of this process's
 // incarnations owned the run before it and, if that changes, after it.
 func (w *witness) checkpoint(b storage.Batch) (id, number, was, is string) {
-	for _, op := range b.Ops {
-		if parts, err := storage.SplitKey(op.Key); err == nil && len(parts) == 4 && parts[0] == "wf" && parts[2] == "ckpt" {
-			id, number = parts[1], strings.TrimLeft(parts[3], "0")
-		}
+	for _, a := range journal.AppendedBy(b) {
+		id, number = a.Workflow.ID, strconv.FormatUint(a.Entry.Number, 10)
 	}
 	key := string(storage.AppendKey([]byte("wf:"), id))
 	for _, c := range b.If {
