@@ -15,7 +15,7 @@ import (
 // The past that is read together with a claim is what reading it afterwards would return, also
 // if numbers are skipped. A long history is not read.
 func TestPast(t *testing.T) {
-	for _, n := range []int{0, 1, 5, 62, 63, 64, 200} {
+	for _, n := range []int{0, 1, 5, 63, 64, 65, 200} {
 		for _, gap := range []uint64{0, 1000} {
 			t.Run(fmt.Sprint(n, " checkpoints, gap ", gap), func(t *testing.T) {
 				ctx, s, now := t.Context(), new(memory.Store), time.Now()
@@ -53,7 +53,7 @@ func TestPast(t *testing.T) {
 				if err != nil || found.Head != hold.Head {
 					t.Fatalf("got head %d, %v, want %d", found.Head, err, hold.Head)
 				}
-				if short := n <= 63; (past != nil) != short {
+				if short := n <= 64; (past != nil) != short {
 					t.Fatalf("a past was read: %v, want %v", past != nil, short)
 				}
 				if past == nil {

@@ -246,7 +246,7 @@ func TestFromJSONToCBORAndBack(t *testing.T) {
 		payloads := func() map[string]string { // records that are written once
 			kept := map[string]string{}
 			for key, record := range dumped(t, s) {
-				if strings.HasPrefix(key, "wf:o:ckpt:") || key == "wf:o:in" {
+				if strings.HasPrefix(key, "log:") || key == "wf:o:in" {
 					kept[key] = record
 				}
 			}

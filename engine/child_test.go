@@ -340,7 +340,7 @@ func TestChildThatIsNotBegunDoesNotKeepItsParent(t *testing.T) {
 		h := &hooked{Storage: fresh(t)}
 		var p *process
 		h.beforeCommit = func(b storage.Batch) {
-			if touches(b, "wf:p:ckpt:") && touches(b, "kid:p:") {
+			if appendsTo(b, "p") && touches(b, "kid:p:") {
 				h.beforeCommit = nil
 				if err := p.Cancel(ctx, "p", engine.Actor{Reason: "enough"}); err != nil {
 					t.Error(err)

@@ -43,7 +43,7 @@ func TestSignalTakesParkedRun(t *testing.T) {
 		var mu sync.Mutex
 		var commits []storage.Batch
 		f := storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
-			if c.Method == "Commit" && writes(c.Batch, "wf:w") {
+			if c.Method == "Commit" && isOf(c.Batch, "w") {
 				mu.Lock()
 				defer mu.Unlock()
 				commits = append(commits, c.Batch)

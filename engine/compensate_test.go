@@ -595,7 +595,7 @@ func TestCompensateOfWhatCameLate(t *testing.T) {
 			store := &hooked{Storage: fresh(t)}
 			var once atomic.Bool
 			store.beforeCommit = func(b storage.Batch) {
-				if touches(b, "wf:o:ckpt:") && time.Since(began) >= time.Second && once.CompareAndSwap(false, true) {
+				if appendsTo(b, "o") && time.Since(began) >= time.Second && once.CompareAndSwap(false, true) {
 					time.Sleep(time.Second)
 				}
 			}
@@ -848,7 +848,7 @@ func TestCompensateOfWhatAPersonToldLast(t *testing.T) {
 			store := &hooked{Storage: fresh(t)}
 			var p *process
 			store.beforeCommit = func(b storage.Batch) {
-				if touches(b, "wf:o:ckpt:") && failed.CompareAndSwap(true, false) {
+				if appendsTo(b, "o") && failed.CompareAndSwap(true, false) {
 					resolve(t, p, operation, activity.CompletedWithResult("seat 7"))
 				}
 			}

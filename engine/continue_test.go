@@ -83,7 +83,7 @@ func TestSignalsOfAllLives(t *testing.T) {
 		if ks := kinds([]checkpoint.Checkpoint{first}); !slices.Contains(ks, checkpoint.KindContinued) {
 			t.Errorf("the last life begins with %v", ks)
 		}
-		if left := entries(t, s, "wf:a:ckpt:"); len(left) > 4 {
+		if left := logged(t, s, "a"); len(left) > 4 {
 			t.Errorf("%d checkpoints are left: %v", len(left), left)
 		}
 		if left := entries(t, s, "exp:"); len(left) != count+1 {
@@ -405,7 +405,7 @@ func TestRemainsOfALongLife(t *testing.T) {
 					waiting := describe(t, p, "w").Waiting
 					return len(waiting) == 1 && strings.HasPrefix(waiting[0], "timer")
 				})
-				left, exp := len(entries(t, s, "wf:w:ckpt:"))-1-c.next, len(entries(t, s, "exp:"))
+				left, exp := len(logged(t, s, "w"))-1-c.next, len(entries(t, s, "exp:"))
 				if c.next > 0 && (left != 0 || exp != 0) || c.next == 0 && (left < 400 || exp != 1) {
 					t.Fatalf("%d checkpoints are left, and %d entries", left, exp)
 				}
@@ -413,7 +413,7 @@ func TestRemainsOfALongLife(t *testing.T) {
 					t.Error(problem)
 				}
 				time.Sleep(2 * time.Hour)
-				if left, exp := len(entries(t, s, "wf:w:ckpt:"))-1-c.next, len(entries(t, s, "exp:")); left != 0 || exp != 0 {
+				if left, exp := len(logged(t, s, "w"))-1-c.next, len(entries(t, s, "exp:")); left != 0 || exp != 0 {
 					t.Errorf("after two hours %d checkpoints are left, and %d entries", left, exp)
 				}
 				if got := result(t, w.Handle(p, "w")); got != 1 {
@@ -866,7 +866,7 @@ func TestReadersBesideAContinuation(t *testing.T) {
 			waitFor(t, "the next life", func() bool { return describe(t, p, "w").Life == life })
 		}
 		next()
-		for _, when := range []*between{{get: "wf:w"}, {get: "wf:w:in"}, {scan: "wf:w:ckpt:"}} {
+		for _, when := range []*between{{get: "wf:w"}, {get: "wf:w:in"}, {scan: "log:"}} {
 			when.Storage, when.happens = s, next
 			reader := made(t, when, w)
 			var b bytes.Buffer

@@ -169,7 +169,7 @@ func TestAVerifierAnswersWhileAnAttemptReturnsLate(t *testing.T) {
 			})
 			id := fmt.Sprint("o", i)
 			p := boot(t, &hooked{Storage: s, afterCommit: func(batch storage.Batch) error {
-				if touches(batch, "wf:") && slow.CompareAndSwap(true, false) {
+				if touches(batch, "log:") && slow.CompareAndSwap(true, false) {
 					time.Sleep(2 * time.Second)
 				}
 				return nil

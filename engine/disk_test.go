@@ -24,6 +24,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
@@ -140,10 +141,8 @@ func (s *attested) Commit(ctx context.Context, b storage.Batch) error {
 	s.say("+ %d", number)
 	err := s.Storage.Commit(ctx, b)
 	if err == nil {
-		for _, op := range b.Ops {
-			if parts, err := storage.SplitKey(op.Key); err == nil && len(parts) == 4 && parts[0] == "wf" && parts[2] == "ckpt" {
-				s.say("checkpoint %s %s", parts[1], strings.TrimLeft(parts[3], "0"))
-			}
+		for _, a := range journal.AppendedBy(b) {
+			s.say("checkpoint %s %d", a.Workflow.ID, a.Entry.Number)
 		}
 	}
 	s.say("- %d", number)

@@ -114,9 +114,11 @@ func New(c Config) (*Engine, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := meta.SettleMode(ctx, e.Store, c.Ownership); err != nil {
+	format, err := meta.SettleMode(ctx, e.Store, c.Ownership)
+	if err != nil {
 		return nil, err
 	}
+	e.ByGeneration = format >= meta.LogsByGeneration
 	eng := assemble(e, c, limits.NewGate(c.MaxActivities, c.LeaseTTL, c.Logger))
 	eng.reader.Hub, eng.reader.Streams = hub, &chunks.Tails{Hub: hub, Store: e.Store}
 	return eng, nil

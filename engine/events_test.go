@@ -17,7 +17,6 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/signal"
-	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -395,7 +394,7 @@ func TestEventsOfCommits(t *testing.T) {
 		var told heard
 		fault := storagetest.None
 		f := storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
-			if c.Method != "Commit" || !slices.ContainsFunc(c.Batch.Ops, func(o storage.Op) bool { return strings.HasPrefix(string(o.Key), "wf:w") }) {
+			if c.Method != "Commit" || !isOf(c.Batch, "w") {
 				return storagetest.None
 			}
 			defer func() { fault = storagetest.None }()

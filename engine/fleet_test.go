@@ -204,7 +204,7 @@ func TestUndrivenRunIsReachedWithinAPoll(t *testing.T) {
 				refuse.Store(putDown)
 				s := sharing{fresh(t)}
 				f := storagetest.NewFaulty(&hooked{Storage: s, afterCommit: func(b storage.Batch) error {
-					if touches(b, "wf:o:ckpt:") && len(entries(t, s, "wf:o:ckpt:")) == 2 && refuse.CompareAndSwap(true, false) {
+					if appendsTo(b, "o") && len(logged(t, s, "o")) == 2 && refuse.CompareAndSwap(true, false) {
 						return storage.ErrAborted // there is no hope for it
 					}
 					return nil

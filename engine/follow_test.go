@@ -20,7 +20,6 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/journal"
-	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
@@ -494,16 +493,12 @@ func (r *recording) Commit(ctx context.Context, b storage.Batch) error {
 	if err != nil {
 		return err
 	}
-	for _, o := range b.Ops {
-		if o.Kind != storage.PutOp || !keys.IsCheckpoint(r.id, o.Key) {
+	for _, a := range journal.AppendedBy(b) {
+		if a.Workflow.ID != r.id {
 			continue
 		}
-		c, _, err := journal.OpenEntry(&journal.Workflow{ID: r.id}, storage.Entry{Key: o.Key, Value: o.Value})
-		if err != nil {
-			return err
-		}
-		for _, e := range c.Events {
-			r.all = append(r.all, engine.Event{Checkpoint: c.Number, Time: c.Time, Event: e})
+		for _, e := range a.Entry.Events {
+			r.all = append(r.all, engine.Event{Checkpoint: a.Entry.Number, Time: a.Entry.Time, Event: e})
 		}
 	}
 	return nil
@@ -804,7 +799,7 @@ func TestEventsOfADamagedHistory(t *testing.T) {
 		p.stop(t)
 		cs := historyOf(t, made(t, s, w), "c")
 		for i := range cs[:len(cs)-1] {
-			key := keys.Checkpoint("c", cs[i].Number)
+			key := logOf(t, s, "c").Checkpoint(cs[i].Number)
 			for _, damage := range []storage.Op{storage.Delete(key), storage.Put(key, []byte("damaged"))} {
 				broken := snapshot(t, s)
 				if err := broken.Commit(ctx, storage.Batch{Ops: []storage.Op{damage}}); err != nil {
@@ -1029,4 +1024,67 @@ func TestFollowAnotherProcess(t *testing.T) {
 		t.Errorf("%d numbers were sent, want 20 and the last one", n)
 	}
 	p.kill()
+}
+
+// Who begins to follow a workflow while it continues as new gets the life that there is then: nothing was given before.
+func TestFollowBeginsBesideAContinuation(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		w := again("w", 100, func(run *engine.Run, life int) error {
+			_, err := yes.Receive(run)
+			return err
+		})
+		p := boot(t, s, w)
+		start(t, w, p, "w", 0)
+		reader := made(t, &between{Storage: s, get: "wf:w", happens: func() {
+			tell(t, yes, p, "w", "1")
+			waitFor(t, "the next life", func() bool { return describe(t, p, "w").Life == 1 })
+		}}, w)
+		defer reader.Close()
+		for e, err := range reader.Follow(ctx, "w", "") {
+			if err != nil || e.Kind != checkpoint.KindContinued {
+				t.Errorf("%+v, %v, want the beginning of the second life", e, err)
+			}
+			break
+		}
+		p.stop(t)
+	})
+}
+
+// A heeded store can tell of what other processes commit. It notes what it was asked to tell of.
+type heeded struct {
+	storage.Storage
+	prefix atomic.Pointer[string]
+}
+
+func (w *heeded) Unwrap() storage.Storage { return w.Storage }
+
+func (w *heeded) Watch(ctx context.Context, prefix []byte, wake func()) error {
+	w.prefix.CompareAndSwap(nil, new(string(prefix)))
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Who follows a workflow is woken by what any process appends to its history.
+func TestFollowWatchesTheHistory(t *testing.T) {
+	s := fresh(t)
+	wf := flow("w", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+	p := boot(t, s, wf)
+	start(t, wf, p, "o", "")
+	w := &heeded{Storage: s}
+	reader := made(t, w)
+	defer reader.Close()
+	done := make(chan error, 1)
+	go func() {
+		_, err := followed(reader.Follow(ctx, "o", ""))
+		done <- err
+	}()
+	eventually(t, "it watches", func() bool { return w.prefix.Load() != nil })
+	send(t, yes, p, "o", "go", "a")
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if got, want := *w.prefix.Load(), string(logOf(t, s, "o").Prefix()); got != want {
+		t.Errorf("watched %q, want %q", got, want)
+	}
+	p.stop(t)
 }

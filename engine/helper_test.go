@@ -22,6 +22,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -347,6 +348,38 @@ func entries(t testing.TB, s storage.Storage, prefix string) (ks []string) {
 		ks = append(ks, string(e.Key))
 	}
 	return ks
+}
+
+// logOf returns where the checkpoints of a workflow are.
+func logOf(t testing.TB, s storage.Storage, id string) keys.Log {
+	t.Helper()
+	wf, err := journal.Load(ctx, s, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wf.Log()
+}
+
+// logged returns the keys of the checkpoints of a workflow.
+func logged(t testing.TB, s storage.Storage, id string) []string {
+	t.Helper()
+	return entries(t, s, string(logOf(t, s, id).Prefix()))
+}
+
+// recordsOfRuns returns the keys of the records of all workflows, with their checkpoints.
+func recordsOfRuns(t testing.TB, s storage.Storage) []string {
+	t.Helper()
+	return append(entries(t, s, "wf:"), entries(t, s, "log:")...)
+}
+
+// isOf reports whether b writes a record or a checkpoint of a workflow.
+func isOf(b storage.Batch, id string) bool {
+	return touches(b, "wf:"+id) || appendsTo(b, id)
+}
+
+// appendsTo reports whether b appends a checkpoint to a workflow.
+func appendsTo(b storage.Batch, id string) bool {
+	return slices.ContainsFunc(journal.AppendedBy(b), func(a journal.Appended) bool { return a.Workflow.ID == id })
 }
 
 func put(t testing.TB, s storage.Storage, key, value []byte) {

@@ -263,7 +263,7 @@ func olden(t *testing.T, s storage.Storage, id string) {
 		Events     []event `cbor:"4,keyasint,omitempty"`
 		Skip       uint64  `cbor:"5,keyasint,omitempty"`
 	}
-	for _, key := range entries(t, s, "wf:"+id+":ckpt:") {
+	for _, key := range logged(t, s, id) {
 		var c stored
 		if _, err := record.Open([]byte(key), get(t, s, []byte(key)), journal.Version, &c); err != nil {
 			t.Fatal(err)

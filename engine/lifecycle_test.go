@@ -83,7 +83,7 @@ func TestCancelledContext(t *testing.T) {
 	if err := e.Run(done); err != nil {
 		t.Errorf("Run told to stop before it began: %v, want nil", err)
 	}
-	if after := len(entries(t, s, "wf:")); after != 0 || before != 2 {
+	if after := len(recordsOfRuns(t, s)); after != 0 || before != 2 {
 		t.Errorf("%d records before, %d of workflows after", before, after)
 	}
 }
@@ -332,7 +332,7 @@ func TestBatchesOfASmallStore(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := &hooked{Storage: fresh(t), max: storage.Size{Ops: 100, Bytes: 1 << 20}}
 		s.beforeCommit = func(b storage.Batch) {
-			if touches(b, "wf:o:ckpt:") {
+			if appendsTo(b, "o") {
 				time.Sleep(time.Millisecond) // in which answers come together
 			}
 		}

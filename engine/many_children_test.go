@@ -90,7 +90,7 @@ func TestParentOfManyIsParkedWhileAChildEnds(t *testing.T) {
 				var p *process
 				parks := 0
 				isPark := func(b storage.Batch) bool {
-					return touches(b, "wf:p") && !writes(b, "held:") && !writes(b, "kid:") && !writes(b, "wf:p:out")
+					return isOf(b, "p") && !writes(b, "held:") && !writes(b, "kid:") && !writes(b, "wf:p:out")
 				}
 				h.beforeCommit = func(b storage.Batch) {
 					if isPark(b) {

@@ -184,7 +184,7 @@ func TestTombstoneOfANewerRelease(t *testing.T) {
 		}
 		time.Sleep(5 * time.Hour)
 		want := []string{"beat:o:1", "wf:o"} // and nothing of the tombstone after it
-		if got := append(entries(t, s, "beat:"), entries(t, s, "wf:")...); !slices.Equal(got, want) {
+		if got := append(entries(t, s, "beat:"), recordsOfRuns(t, s)...); !slices.Equal(got, want) {
 			t.Errorf("%q is left, want %q", got, want)
 		}
 	})
@@ -279,7 +279,7 @@ func ownedByTheDead(t *testing.T, s storage.Storage, id string) {
 func changeSettled(t *testing.T, s storage.Storage, id string, change func(*checkpoint.Event)) {
 	t.Helper()
 	changed := 0
-	for _, key := range entries(t, s, "wf:"+id+":ckpt:") {
+	for _, key := range logged(t, s, id) {
 		var c struct {
 			Events []checkpoint.Event `cbor:"4,keyasint,omitempty"`
 		}

@@ -21,30 +21,36 @@ import (
 func outgrow(t testing.TB, s storage.Storage, how string) (was []byte) {
 	t.Helper()
 	key := keys.Meta("store")
-	stamp := struct {
-		Format    uint64 `cbor:"1,keyasint"`
-		Shards    int    `cbor:"2,keyasint"`
-		Ownership string `cbor:"3,keyasint"`
-	}{1, 1, engine.OwnershipCASRequired.String()}
-	version := byte(1)
+	format, version, ownership := uint64(2), byte(1), engine.OwnershipCASRequired.String()
 	switch how {
 	case "format":
-		stamp.Format = 2
+		format = 3
 	case "record":
 		version = 2
 	case "ownership":
-		stamp.Ownership = "of tomorrow"
+		ownership = "of tomorrow"
 	}
-	raw, err := record.Seal(key, version, &stamp, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	was, err = s.Get(ctx, key)
+	raw := stampOf(t, format, version, ownership)
+	was, err := s.Get(ctx, key)
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
 		t.Fatal(err)
 	}
 	put(t, s, key, raw)
 	return was
+}
+
+// stampOf returns the record of a store with a format and an ownership mode.
+func stampOf(t testing.TB, format uint64, version byte, ownership string) []byte {
+	t.Helper()
+	raw, err := record.Seal(keys.Meta("store"), version, &struct {
+		Format    uint64 `cbor:"1,keyasint"`
+		Shards    int    `cbor:"2,keyasint"`
+		Ownership string `cbor:"3,keyasint"`
+	}{format, 1, ownership}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
 }
 
 var outgrownHow = []string{"format", "record", "ownership"}

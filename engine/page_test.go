@@ -287,7 +287,7 @@ func TestPageRefuses(t *testing.T) {
 		if _, _, err := p.Count(ctx, f, 0); !errors.Is(err, engine.ErrInvalid) {
 			t.Errorf("count up to 0: %v, want ErrInvalid", err)
 		}
-		before := len(entries(t, s, "wf:"))
+		before := len(recordsOfRuns(t, s))
 		for what, labels := range map[string]map[string]string{
 			"no name":          {"": "x"},
 			"no value":         {"x": ""},
@@ -303,7 +303,7 @@ func TestPageRefuses(t *testing.T) {
 				t.Errorf("%s: %v, want ErrInvalid", what, err)
 			}
 		}
-		if after := len(entries(t, s, "wf:")); after != before {
+		if after := len(recordsOfRuns(t, s)); after != before {
 			t.Errorf("%d records were written", after-before)
 		}
 		most := numbered(16, strings.Repeat("v", 62))

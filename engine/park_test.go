@@ -252,7 +252,7 @@ func TestParentIsParkedWhileItsChildEnds(t *testing.T) {
 		})
 		parks := 0
 		h := &hooked{Storage: s, beforeCommit: func(b storage.Batch) {
-			if touches(b, "wf:p") && !touches(b, "wf:kid") && !writes(b, "held:") && !writes(b, "wf:p:out") {
+			if isOf(b, "p") && !isOf(b, "kid") && !writes(b, "held:") && !writes(b, "wf:p:out") {
 				if parks++; parks == 1 {
 					time.Sleep(5 * time.Second)
 				}

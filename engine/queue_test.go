@@ -512,7 +512,7 @@ func TestLineGoesPastADamagedRun(t *testing.T) {
 		}
 		raw := get(t, s, keys.Workflow("record"))
 		put(t, s, keys.Workflow("record"), append(raw[:len(raw)-1:len(raw)-1], raw[len(raw)-1]^1))
-		put(t, s, keys.Checkpoint("head", describeBase(t, s, "head")), []byte("stray"))
+		put(t, s, logOf(t, s, "head").Checkpoint(describeBase(t, s, "head")), []byte("stray"))
 		h := start(t, in(wf, "print"), client, "o", "")
 		p := boot(t, s, wf, serving(engine.Queue{Name: "print", Concurrency: 1}), func(c *engine.Config) { c.PollInterval = time.Hour })
 		time.Sleep(time.Second)

@@ -641,7 +641,7 @@ func TestSameAnswerAboutAnEffect(t *testing.T) {
 		var p *process
 		var clears atomic.Bool // before the next commit of o
 		store.beforeCommit = func(b storage.Batch) {
-			if touches(b, "wf:o") && clears.CompareAndSwap(true, false) {
+			if isOf(b, "o") && clears.CompareAndSwap(true, false) {
 				if err := p.ClearSignal(ctx, "o", "approved", "a", audit); err != nil {
 					t.Error(err)
 				}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -319,7 +320,7 @@ func TestPurge(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Hour) // the tombstone expires
-		if left := entries(t, s, "wf:"); len(left) != 0 {
+		if left := recordsOfRuns(t, s); len(left) != 0 {
 			t.Errorf("after the tombstone's time: %q", left)
 		}
 		start(t, wf, p, "o", "")
@@ -397,9 +398,9 @@ func (f *forgetful) Commit(ctx context.Context, b storage.Batch) error {
 	err := f.Store.Commit(ctx, b)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if k := b.Ops[0].Key; err == nil && strings.Contains(string(k), ":ckpt:") {
-		n, _ := keys.Number(k)
-		f.Store.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(keys.Checkpoint("o", n-2))}})
+	if all := journal.AppendedBy(b); err == nil && len(all) > 0 {
+		a := all[0]
+		f.Store.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(a.Workflow.Log().Checkpoint(a.Entry.Number - 2))}})
 		f.n++
 		f.full(f.n)
 	}

@@ -654,7 +654,7 @@ func TestResetIsRefused(t *testing.T) {
 			t.Fatal("it has not failed")
 		}
 		start(t, later.With(engine.StartOptions{StartAt: time.Now().Add(time.Hour)}), p, "later", "")
-		was := entries(t, s, "wf:")
+		was := recordsOfRuns(t, s)
 		for _, c := range []struct {
 			id, before string
 			want       error
@@ -675,7 +675,7 @@ func TestResetIsRefused(t *testing.T) {
 		if err := p.Reset(ctx, "o", "1", engine.Actor{}); !errors.Is(err, engine.ErrInvalid) {
 			t.Errorf("without an actor: %v", err)
 		}
-		if is := entries(t, s, "wf:"); !slices.Equal(is, was) {
+		if is := recordsOfRuns(t, s); !slices.Equal(is, was) {
 			t.Errorf("written: %q, before %q", is, was)
 		}
 		reset(t, p, "o", "1")

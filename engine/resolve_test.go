@@ -235,7 +235,7 @@ func TestResolveOfAnotherTypeIsRefused(t *testing.T) {
 		asksFor(t, owner)
 		state := func() string {
 			r := charged(t, s)
-			return string(get(t, s, keys.Workflow("o"))) + string(r.Raw()) + strings.Join(entries(t, s, "wf:o"), " ")
+			return string(get(t, s, keys.Workflow("o"))) + string(r.Raw()) + strings.Join(append(entries(t, s, "wf:o"), logged(t, s, "o")...), " ")
 		}
 		before := state()
 		for _, e := range []*engine.Engine{owner.Engine, listing} {

@@ -467,14 +467,14 @@ func TestArchiveOfADamagedLife(t *testing.T) {
 		p := boot(t, s, w, archiving(a.put))
 		for _, c := range []struct {
 			id  string
-			key func(id string, cs []checkpoint.Checkpoint) []byte
+			key func(id string, log keys.Log, cs []checkpoint.Checkpoint) []byte
 		}{
-			{"history", func(id string, cs []checkpoint.Checkpoint) []byte { return keys.Checkpoint(id, cs[1].Number) }},
-			{"input", func(id string, _ []checkpoint.Checkpoint) []byte { return keys.Input(id) }},
+			{"history", func(_ string, log keys.Log, cs []checkpoint.Checkpoint) []byte { return log.Checkpoint(cs[1].Number) }},
+			{"input", func(id string, _ keys.Log, _ []checkpoint.Checkpoint) []byte { return keys.Input(id) }},
 		} {
 			start(t, w, p, c.id, 0)
 			eventually(t, "it waits for a signal", func() bool { return slices.Contains(describe(t, p, c.id).Waiting, "receive yes") })
-			key := c.key(c.id, historyOf(t, p.Engine, c.id))
+			key := c.key(c.id, logOf(t, s, c.id), historyOf(t, p.Engine, c.id))
 			whole := get(t, s, key)
 			damaged := slices.Clone(whole)
 			damaged[len(damaged)-1] ^= 1

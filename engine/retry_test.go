@@ -395,7 +395,7 @@ func TestRetryThatDoesNotApply(t *testing.T) {
 			retry(t, p, "failed")
 			failure(t, bad.Handle(p, "failed"), "broke")
 		}
-		before := len(entries(t, s, "wf:"))
+		before := len(recordsOfRuns(t, s))
 		for _, c := range []struct {
 			id   string
 			by   engine.Actor
@@ -414,7 +414,7 @@ func TestRetryThatDoesNotApply(t *testing.T) {
 				t.Errorf("retry %q by %v: %v, want %v", c.id, c.by, err, c.want)
 			}
 		}
-		if after := len(entries(t, s, "wf:")); after != before {
+		if after := len(recordsOfRuns(t, s)); after != before {
 			t.Errorf("%d records, before %d", after, before)
 		}
 		p.close()
@@ -438,7 +438,7 @@ func TestRetriesAtOnce(t *testing.T) {
 				return "done", run.Sleep(time.Minute)
 			})
 			p := bootOn(t, storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
-				if c.Method == "Commit" && touches(c.Batch, "wf:o") && armed.CompareAndSwap(true, false) {
+				if c.Method == "Commit" && isOf(c.Batch, "o") && armed.CompareAndSwap(true, false) {
 					return fault
 				}
 				return storagetest.None
@@ -627,7 +627,7 @@ func TestRetriedChild(t *testing.T) {
 				case "retried meanwhile":
 					var once atomic.Bool
 					store.beforeCommit = func(b storage.Batch) {
-						if touches(b, "wf:k") && once.CompareAndSwap(false, true) {
+						if isOf(b, "k") && once.CompareAndSwap(false, true) {
 							retry(t, p, "o")
 						}
 					}
@@ -859,7 +859,7 @@ func TestSameRetryOfWhatIsHeldNoMore(t *testing.T) {
 				var p *process
 				var meets atomic.Bool // before the next commit of o
 				store.beforeCommit = func(b storage.Batch) {
-					if !touches(b, "wf:o") || !meets.CompareAndSwap(true, false) {
+					if !isOf(b, "o") || !meets.CompareAndSwap(true, false) {
 						return
 					}
 					mended.Store(true)
@@ -942,7 +942,7 @@ func TestRetryOfUnknownOutcomeIsRecognised(t *testing.T) {
 			return "done", err
 		})
 		p := bootOn(t, storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
-			if c.Method == "Commit" && touches(c.Batch, "wf:o") && armed.CompareAndSwap(true, false) {
+			if c.Method == "Commit" && isOf(c.Batch, "o") && armed.CompareAndSwap(true, false) {
 				return storagetest.ErrorAfter
 			}
 			return storagetest.None

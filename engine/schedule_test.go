@@ -473,7 +473,7 @@ func TestManyMissedTimes(t *testing.T) {
 			}
 		}
 		p.kill()
-		if n := len(entries(t, s, "wf:")); n > 2*6 {
+		if n := len(recordsOfRuns(t, s)); n > 2*6 {
 			t.Errorf("%d records of workflows, and %d of all kinds before", n, before)
 		}
 	})

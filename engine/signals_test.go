@@ -167,7 +167,7 @@ func TestSameClearOfASignal(t *testing.T) {
 		clears := func(by engine.Actor) error { return p.ClearSignal(ctx, "o", "approved", "a", by) }
 		var meets atomic.Bool // before the next commit of o
 		h.beforeCommit = func(b storage.Batch) {
-			if touches(b, "wf:o") && meets.CompareAndSwap(true, false) {
+			if isOf(b, "o") && meets.CompareAndSwap(true, false) {
 				if err := clears(engine.Actor{Name: "bob", Reason: "was quicker"}); err != nil {
 					t.Error(err)
 				}
@@ -205,7 +205,7 @@ func TestClearSignalRacesWithItsReceipt(t *testing.T) {
 		defer operator.Close()
 		var cleared atomic.Int32
 		h.beforeCommit = func(b storage.Batch) {
-			if touches(b, "wf:o:ckpt:") && touches(b, "inbox:o:") && cleared.Add(1) == 1 {
+			if appendsTo(b, "o") && touches(b, "inbox:o:") && cleared.Add(1) == 1 {
 				if err := operator.ClearSignal(ctx, "o", "approved", "a", audit); err != nil {
 					t.Errorf("clear while it is about to be received: %v", err)
 				}

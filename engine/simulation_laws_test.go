@@ -37,10 +37,11 @@ type laws struct {
 	mu      sync.Mutex // guards what follows
 	broken  []string
 	runs    map[string]*lawful
-	owners  map[string]*opening  // of incarnations
-	left    map[string]time.Time // when a renewal was first sent, by its bytes
-	trusted map[string]time.Time // until when an incarnation may act
-	over    map[string]bool      // incarnations that stopped, or were found dead
+	logs    map[string]*journal.Workflow // by the prefix of the keys of their checkpoints
+	owners  map[string]*opening          // of incarnations
+	left    map[string]time.Time         // when a renewal was first sent, by its bytes
+	trusted map[string]time.Time         // until when an incarnation may act
+	over    map[string]bool              // incarnations that stopped, or were found dead
 	bulks   map[string]*lawfulBulk
 	spoken  map[string]*spoken // streams, by run
 	served  *time.Time         // what came before is none of the schedule; nil: it was not put
@@ -94,7 +95,7 @@ type stood struct {
 
 func newLaws(s *memory.Store, ttl time.Duration) *laws {
 	return &laws{
-		store: s, ttl: ttl, runs: map[string]*lawful{}, owners: map[string]*opening{},
+		store: s, ttl: ttl, runs: map[string]*lawful{}, logs: map[string]*journal.Workflow{}, owners: map[string]*opening{},
 		left: map[string]time.Time{}, trusted: map[string]time.Time{}, over: map[string]bool{}, bulks: map[string]*lawfulBulk{}, spoken: map[string]*spoken{},
 	}
 }
@@ -172,11 +173,18 @@ func (l *laws) applied(o *opening, asked bool, b storage.Batch, was map[string][
 		all = append(all, t)
 		return t
 	}
+	for _, wf := range journal.WorkflowsIn(b) {
+		l.logs[string(wf.Log().Prefix())] = wf
+	}
 	for _, op := range b.Ops {
 		parts, err := storage.SplitKey(op.Key)
 		if err != nil || op.Kind == storage.DeleteRangeOp {
 			l.wrong("a change of %q, which nobody asked for", op.Key)
 			continue
+		}
+		wf := l.logOf(op.Key)
+		if wf != nil {
+			parts[0], parts[1] = "log", wf.ID
 		}
 		if len(parts) > 1 && gone[parts[1]] {
 			continue
@@ -195,6 +203,12 @@ func (l *laws) applied(o *opening, asked bool, b storage.Batch, was map[string][
 				continue
 			}
 			l.run(touch(parts[1]), op, len(parts), there, gone)
+		case "log":
+			if wf == nil {
+				l.wrong("a change of %q, which belongs to nothing", op.Key)
+				continue
+			}
+			l.logged(touch(wf.ID), wf, op, there, gone)
 		case "hook", "hres":
 			l.hook(op, parts, there, gone)
 		case "hk":
@@ -240,15 +254,14 @@ func (l *laws) applied(o *opening, asked bool, b storage.Batch, was map[string][
 	}
 }
 
+// logOf returns the workflow of a checkpoint, or nil if the key is no checkpoint's.
+func (l *laws) logOf(key []byte) *journal.Workflow {
+	return l.logs[string(key[:bytes.LastIndexByte(key, ':')+1])]
+}
+
 // run takes in a change of a key of a workflow's.
 func (l *laws) run(t *touched, op storage.Op, parts int, there, gone bool) {
 	switch {
-	case gone && parts == 4:
-		n, err := keys.Number(op.Key)
-		if err != nil {
-			l.wrong("%v", err)
-		}
-		t.removed = append(t.removed, n)
 	case gone:
 		l.wrong("CK1: %q is deleted", op.Key)
 	case parts == 2:
@@ -259,19 +272,29 @@ func (l *laws) run(t *touched, op storage.Op, parts int, there, gone bool) {
 		// it ends again
 	case there:
 		l.wrong("CK2: %q is written again", op.Key)
-	case parts == 4:
-		n, err := keys.Number(op.Key)
-		if err != nil {
-			l.wrong("%v", err)
-			return
-		}
-		c, err := journal.Read(context.Background(), l.store, t.id, n)
-		if err != nil {
-			l.wrong("checkpoint %q: %v", op.Key, err)
-			return
-		}
-		t.appended = append(t.appended, c.Checkpoint)
 	}
+}
+
+// logged takes in a change of a checkpoint of a workflow.
+func (l *laws) logged(t *touched, wf *journal.Workflow, op storage.Op, there, gone bool) {
+	n, err := keys.Number(op.Key)
+	switch {
+	case err != nil:
+		l.wrong("%v", err)
+		return
+	case gone:
+		t.removed = append(t.removed, n)
+		return
+	case there:
+		l.wrong("CK2: %q is written again", op.Key)
+		return
+	}
+	c, own, err := journal.OpenEntry(wf, storage.Entry{Key: op.Key, Value: op.Value})
+	if err != nil || !own {
+		l.wrong("checkpoint %q: %v; of the workflow: %v", op.Key, err, own)
+		return
+	}
+	t.appended = append(t.appended, c.Checkpoint)
 }
 
 // begun returns the event that a life begins with c, if one does that another life came before.
@@ -694,12 +717,8 @@ func (l *laws) byOwner(o *opening, run *lawful) {
 func (l *laws) stale(o *opening, b storage.Batch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, op := range b.Ops {
-		parts, err := storage.SplitKey(op.Key)
-		if err != nil || len(parts) != 4 || parts[0] != "wf" || parts[2] == "pub" || op.Kind != storage.PutOp {
-			continue
-		}
-		run := l.of(parts[1])
+	for _, a := range journal.AppendedBy(b) {
+		run := l.of(a.Workflow.ID)
 		if slices.ContainsFunc(b.Ops, func(op storage.Op) bool { return isDismissal(op) || resets(run, op) }) {
 			return false // of an operator
 		}

@@ -175,6 +175,9 @@ func (l *laws) nothingLeft(id string) {
 			return
 		}
 		parts, err := storage.SplitKey(e.Key)
+		if wf := l.logOf(e.Key); wf != nil {
+			parts[1] = wf.ID
+		}
 		if err != nil || !slices.Contains(parts[1:], id) || parts[0] == "exp" || parts[0] == "wake" || string(e.Key) == string(keys.Workflow(id)) {
 			continue
 		}

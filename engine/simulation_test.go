@@ -154,7 +154,7 @@ var simMeets = map[string]int{
 	"verifiers asked": 50, "effects repeated": 10, "stale tokens refused": 1, "completed": 80, "cancelled": 8, "terminated": 4, "labelled": 20, "on a deployment": 30, "continued": 20,
 	"updates answered": 90, "updates refused": 25, "updates cut": 2, "values stored": 35,
 	"reset": 45, "reset after the end": 25, "reset of a child": 1, "resets refused": 3, "hooks resumed": 150,
-	"delayed starts": 10, "changed by a newer build": 1,
+	"in a store of an earlier release": 10, "delayed starts": 10, "changed by a newer build": 1,
 	"removed by retention": 15, "removed by an operator": 25, "protected": 15,
 	"words stored": 65, "words read": 80, "words after a close refused": 5, "closed": 5, "opened again": 1,
 	"words held up until a takeover": 4, "words of another owner refused": 1,
@@ -236,6 +236,10 @@ func simulate(t *testing.T, seed uint64) *simulation {
 	s.laws.builds = s.builds()
 	s.laws.vouched = func(key string) bool { return s.ledger.done[key] }
 	s.laws.met = s.meet
+	if seed%7 == 3 {
+		madeEarlier(t, s.store)
+		s.meet("in a store of an earlier release")
+	}
 	virtual(t, func(t *testing.T) {
 		if err := s.play(t); err != nil {
 			t.Fatalf("%v\n\nWEFT_SEED=%d go test -v -run TestSimulation ./engine repeats this. The last turns were:\n%s", err, seed, strings.Join(s.trace[max(0, len(s.trace)-60):], "\n"))

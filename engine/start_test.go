@@ -320,7 +320,7 @@ func TestEncryptingCodec(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for e, v := range dumped(t, s) {
-			if strings.Contains(v, "apple") && strings.HasPrefix(e, "wf:") {
+			if strings.Contains(v, "apple") && (strings.HasPrefix(e, "wf:") || strings.HasPrefix(e, "log:")) {
 				t.Errorf("%q holds the plaintext", e)
 			}
 		}
@@ -519,7 +519,7 @@ func TestStartWhoseCallerGaveUp(t *testing.T) {
 		defer abandon()
 		h := &hooked{Storage: fresh(t)}
 		h.afterCommit = func(b storage.Batch) error {
-			if abandoned.Err() != nil || !touches(b, "wf:o") {
+			if abandoned.Err() != nil || !isOf(b, "o") {
 				return nil
 			}
 			abandon()

@@ -131,7 +131,7 @@ var terminables = map[string]func(c *terminable){
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		put(c.t, c.s, keys.Checkpoint("o", hold.Head), []byte("damaged"))
+		put(c.t, c.s, wf.Log().Checkpoint(hold.Head), []byte("damaged"))
 		c.p = c.boot(endless, leases)
 		eventually(c.t, "it is held", func() bool { return heldFor(describe(c.t, c.p, "o"), engine.ReasonDamaged) })
 	},
@@ -295,9 +295,9 @@ func (c *terminable) terminated(by engineLike) {
 	if cause := c.cause.Load(); c.begun.of("hang") > 0 && (cause == nil || !errors.Is(*cause, activity.ErrTerminated)) {
 		t.Errorf("the attempt ended with %v, want ErrTerminated", cause)
 	}
-	before := entries(t, c.s, "wf:")
+	before := recordsOfRuns(t, c.s)
 	time.Sleep(time.Minute)
-	if after := entries(t, c.s, "wf:"); !slices.Equal(before, after) {
+	if after := recordsOfRuns(t, c.s); !slices.Equal(before, after) {
 		t.Errorf("written after the end: %q, before %q", after, before)
 	}
 	if left := entries(t, c.s, "exp:0000000000000000"); len(left) > 0 {
@@ -336,7 +336,7 @@ func (c *terminable) lastEvents(was engine.Info) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last, err := journal.Read(ctx, c.s, "o", hold.Head)
+	last, err := journal.Read(ctx, c.s, wf, hold.Head)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ var recordKinds = map[string]fate{
 	"wf":              rewritten,
 	"wf in":           replaced, // by that of the next life
 	"wf out":          replaced, // by that of the next end, if the failure was taken back
-	"wf ckpt":         written,
+	"log":             written,
 	"wf pub":          replaced, // by the next value
 	"sig":             written,
 	"inbox":           written,

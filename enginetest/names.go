@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -15,34 +16,39 @@ import (
 // methods may be called by many goroutines.
 type names struct {
 	mu       sync.Mutex
-	by       map[string]doing // what started a run, by its id
+	by       map[string]doing  // what started a run, by its id
+	logs     map[string]string // the id of a run, by its generation
 	replacer *strings.Replacer
 }
 
 // made matches the ids that the engine makes for runs that are started by runs.
 var made = regexp.MustCompile(`^wrun_[a-z2-7]{32}$`)
 
-// learn notes what was started, if o puts a checkpoint that says so.
-func (n *names) learn(o storage.Op) {
-	id, number, ok := numbered(o)
-	if !ok {
-		return
-	}
-	c, err := decoded(id, number, o)
-	if err != nil {
-		return
-	}
+// learn notes which runs b is about, and what it starts.
+func (n *names) learn(b storage.Batch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, e := range c.Events {
-		if e.Kind != checkpoint.KindStarted {
+	for _, wf := range journal.WorkflowsIn(b) {
+		if n.logs[wf.Generation] == wf.ID {
 			continue
 		}
-		if n.by == nil {
-			n.by = map[string]doing{}
+		if n.logs == nil {
+			n.logs = map[string]string{}
 		}
-		n.by[e.Child] = doing{id, e.Operation}
+		n.logs[wf.Generation] = wf.ID
 		n.replacer = nil
+	}
+	for _, a := range journal.AppendedBy(b) {
+		for _, e := range a.Entry.Events {
+			if e.Kind != checkpoint.KindStarted {
+				continue
+			}
+			if n.by == nil {
+				n.by = map[string]doing{}
+			}
+			n.by[e.Child] = doing{a.Workflow.ID, e.Operation}
+			n.replacer = nil
+		}
 	}
 }
 
@@ -70,7 +76,7 @@ func (n *names) name(id string) string {
 	return fmt.Sprintf("the run of operation %s of %s", d.operation, n.name(d.run))
 }
 
-// replace replaces the ids in s by names.
+// replace replaces the ids and the generations in s by names.
 func (n *names) replace(s string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -80,6 +86,9 @@ func (n *names) replace(s string) string {
 			if name := n.name(id); name != id {
 				pairs = append(pairs, id, name)
 			}
+		}
+		for generation, id := range n.logs {
+			pairs = append(pairs, generation, n.name(id))
 		}
 		n.replacer = strings.NewReplacer(pairs...)
 	}

@@ -2,15 +2,12 @@ package enginetest
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/storage"
-	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -54,9 +51,7 @@ type reader struct {
 
 // read describes c: "commit of checkpoint 2 of order-42 (charge settled)".
 func (r *reader) read(c storagetest.Call) string {
-	for _, o := range c.Batch.Ops {
-		r.names.learn(o)
-	}
+	r.names.learn(c.Batch)
 	return r.names.replace(r.words(c))
 }
 
@@ -68,10 +63,10 @@ func (r *reader) words(c storagetest.Call) string {
 		return "search for " + list(c.Range.Start)
 	}
 	step, deed := "", ""
+	for _, a := range journal.AppendedBy(c.Batch) {
+		step = "commit of " + r.checkpoint(a) // the last one: a claim may skip numbers before it
+	}
 	for _, o := range c.Batch.Ops {
-		if s := r.checkpoint(o); s != "" {
-			step = "commit of " + s // the last one: a claim may skip numbers before it
-		}
 		if s := asked(o); s != "" {
 			deed = s
 		}
@@ -105,50 +100,22 @@ func asked(o storage.Op) string {
 	return ""
 }
 
-// checkpoint says which checkpoint o puts, if it puts one.
-func (r *reader) checkpoint(o storage.Op) string {
-	id, n, ok := numbered(o)
-	if !ok {
-		return ""
-	}
+// checkpoint says which checkpoint was appended.
+func (r *reader) checkpoint(a journal.Appended) string {
+	id, n := a.Workflow.ID, a.Entry.Number
 	if r.first == nil {
 		r.first = map[string]uint64{}
 	}
 	if r.first[id] == 0 {
 		r.first[id] = n
 	}
-	return fmt.Sprintf("checkpoint %d of %s (%s)", n-r.first[id]+1, id, events(id, n, o))
+	return fmt.Sprintf("checkpoint %d of %s (%s)", n-r.first[id]+1, id, events(a.Entry.Events))
 }
 
-// numbered returns the number of the checkpoint that o puts, and the workflow's id. ok is false
-// if it puts none.
-func numbered(o storage.Op) (id string, n uint64, ok bool) {
-	parts, err := storage.SplitKey(o.Key)
-	if err != nil || o.Kind != storage.PutOp || len(parts) != 4 || parts[2] != "ckpt" {
-		return "", 0, false
-	}
-	n, err = strconv.ParseUint(parts[3], 10, 64)
-	return parts[1], n, err == nil
-}
-
-// decoded returns the checkpoint that o puts.
-func decoded(id string, n uint64, o storage.Op) (*journal.Entry, error) {
-	alone := new(memory.Store)
-	ctx := context.Background()
-	if err := alone.Commit(ctx, storage.Batch{Ops: []storage.Op{o}}); err != nil {
-		return nil, err
-	}
-	return journal.Read(ctx, alone, id, n)
-}
-
-// events are those of the checkpoint that o puts, in words.
-func events(id string, n uint64, o storage.Op) string {
-	c, err := decoded(id, n, o)
-	if err != nil {
-		return err.Error()
-	}
+// events are events in words.
+func events(all []checkpoint.Event) string {
 	var words []string
-	for _, e := range c.Events {
+	for _, e := range all {
 		words = append(words, event(e))
 	}
 	if most := 3; len(words) > most {
@@ -195,8 +162,10 @@ func record(key []byte) string {
 		return "the input of " + parts[1]
 	case parts[0] == "wf" && parts[2] == "out":
 		return "the result of " + parts[1]
-	case parts[0] == "wf":
-		return "a checkpoint of " + parts[1]
+	case parts[0] == "log":
+		return "a checkpoint of " + parts[1] // which names replaces
+	case parts[0] == "wf" && len(parts) == 4 && parts[2] == "pub":
+		return fmt.Sprintf("the value %s of %s", parts[3], parts[1])
 	case parts[0] == "sig" && len(parts) > 2, parts[0] == "sigres" && len(parts) > 2:
 		return fmt.Sprintf("signal %s to %s", parts[2], parts[1])
 	case parts[0] == "sigseq", parts[0] == "inbox":
@@ -223,7 +192,9 @@ func list(start []byte) string {
 	case "held", "wake", "todo":
 		return "work (" + string(family) + ")"
 	case "wf":
-		return "checkpoints of " + string(id)
+		return "records of " + string(id)
+	case "log":
+		return "checkpoints of " + string(id) // which names replaces
 	case "inbox", "sig", "sigres":
 		return "signals to " + string(id)
 	case "act":

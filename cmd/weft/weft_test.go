@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
@@ -810,7 +811,11 @@ func TestDamage(t *testing.T) {
 	s := shell{t: t, program: program(t), store: k.store}
 	k.filled(t)
 	k.with(t, func(store storage.Storage) {
-		for prefix, i := range map[string]int{"wf:late": 0, "wf:order-42:ckpt:": 5} {
+		order, err := journal.Load(t.Context(), store, "order-42")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for prefix, i := range map[string]int{"wf:late": 0, string(order.Log().Prefix()): 5} {
 			page, err := store.Scan(t.Context(), storage.Prefix([]byte(prefix)))
 			if err != nil || len(page) <= i {
 				t.Fatal(page, err)

@@ -14,7 +14,6 @@ import (
 	"github.com/weft-go/weft/internal/export"
 	"github.com/weft-go/weft/internal/follow"
 	"github.com/weft-go/weft/internal/journal"
-	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/storage"
@@ -222,7 +221,7 @@ type follower struct {
 	yield func(weft.Event, error) bool
 	log   *follow.Follower
 
-	wf    *journal.Workflow // as it was read last; nil: not yet
+	wf    *journal.Workflow // as it was read last
 	next  uint64            // the number of the checkpoint to come; 0: the first of the present life
 	first int               // the event of that checkpoint that is to be given first
 	from  journal.Place     // of the event behind which the caller continues, until it is found; then zero
@@ -242,12 +241,19 @@ func (f *follower) follow(ctx context.Context) (err error) {
 		}
 		f.next, f.first = f.from.Checkpoint, f.from.Event+1
 	}
-	f.log = f.Hub.Follow(keys.CheckpointsOf(f.id)) // before the first read: what is appended after it is kept
+	if err := f.begin(ctx); err != nil {
+		return err
+	}
 	defer f.log.Close()
 	defer f.watch(ctx)()
 	least := f.PollInterval / 4
-	for pause := least; ; {
+	for pause, loaded := least, true; ; loaded = false {
 		waiting.For(ctx, "the store to read")
+		if !loaded {
+			if err := f.load(ctx); err != nil || f.over {
+				return err
+			}
+		}
 		more, err := f.round(ctx)
 		if err != nil || f.over {
 			return err
@@ -267,6 +273,22 @@ func (f *follower) follow(ctx context.Context) (err error) {
 	}
 }
 
+// begin reads the record of the workflow, follows the log that it names, and reads the record again: what is
+// appended after that is kept.
+func (f *follower) begin(ctx context.Context) error {
+	wf, err := f.Load(ctx, f.id)
+	for err == nil {
+		f.log = f.Hub.Follow(wf.Log().Prefix())
+		was := wf
+		if wf, err = f.Load(ctx, f.id); err == nil && wf.Generation == was.Generation {
+			f.wf = wf
+			return nil
+		}
+		f.log.Close() // it was purged meanwhile
+	}
+	return err
+}
+
 // watch has the follower look when another process has written to the history, until the function that
 // it returns is called. That is a hint: wait looks now and then.
 func (f *follower) watch(ctx context.Context) (stop func()) {
@@ -275,8 +297,9 @@ func (f *follower) watch(ctx context.Context) (stop func()) {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	log := f.wf.Log().Prefix()
 	var watching sync.WaitGroup
-	watching.Go(func() { _ = w.Watch(ctx, keys.CheckpointsOf(f.id), f.log.Nudge) })
+	watching.Go(func() { _ = w.Watch(ctx, log, f.log.Nudge) })
 	return func() {
 		cancel()
 		watching.Wait()
@@ -300,9 +323,6 @@ func (f *follower) wait(ctx context.Context, pause time.Duration) error {
 
 // round gives the events that there are now. more says that it has given some, or has to read again.
 func (f *follower) round(ctx context.Context) (more bool, err error) {
-	if err := f.load(ctx); err != nil || f.over {
-		return false, err
-	}
 	for c, err := range journal.Log(ctx, f.Store, f.wf, cmp.Or(f.next, f.wf.Base), mostPage) {
 		if err == nil {
 			err = f.reach(ctx, &c)
@@ -320,22 +340,20 @@ func (f *follower) round(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// load reads the record of the workflow.
+// load reads the record of the workflow again.
 func (f *follower) load(ctx context.Context) error {
 	was := f.wf
 	wf, err := f.Load(ctx, f.id)
 	switch {
-	case was == nil && err != nil:
-		return err
-	case errors.Is(err, weft.ErrNotFound), err == nil && was != nil && wf.Generation != was.Generation:
+	case errors.Is(err, weft.ErrNotFound), err == nil && wf.Generation != was.Generation:
 		if f.over = f.ended; f.over {
 			return nil
 		}
 		return fmt.Errorf("%w: it was purged before its last event was read", payload.NotFound(f.id))
 	case err != nil:
 		return err
-	case was != nil && f.next == 0 && wf.Life != was.Life: // nothing had begun yet
-		if _, ok := f.log.Kept(keys.Checkpoint(f.id, was.Base)); !ok {
+	case f.next == 0 && wf.Life != was.Life: // nothing had begun yet
+		if _, ok := f.log.Kept(f.wf.Log().Checkpoint(was.Base)); !ok {
 			return f.gone()
 		}
 		f.next = was.Base
@@ -368,7 +386,7 @@ func (f *follower) reach(ctx context.Context, c *journal.Entry) error {
 		f.from = journal.Place{}
 	}
 	for next := cmp.Or(f.next, f.wf.Base); c.Number != next && !f.over; next = f.next {
-		key := keys.Checkpoint(f.id, next)
+		key := f.wf.Log().Checkpoint(next)
 		raw, ok := f.log.Kept(key)
 		if !ok {
 			return missing(f.wf, next)

@@ -73,6 +73,7 @@ func Check(ctx context.Context, s storage.Storage, now time.Time) (problems []st
 		now:       now,
 		stored:    map[string]bool{},
 		workflows: map[string]*journal.Workflow{},
+		logs:      map[string]*journal.Workflow{},
 		expiring:  map[string]bool{},
 		places:    map[string]int{},
 		chunks:    map[string]uint64{},
@@ -90,7 +91,10 @@ func Check(ctx context.Context, s storage.Storage, now time.Time) (problems []st
 		c.stored[string(e.Key)] = true
 		switch {
 		case parts[0] == "wf" && len(parts) == 2:
-			c.workflows[parts[1]], err = journal.OpenWorkflow(parts[1], e.Value)
+			var wf *journal.Workflow
+			if wf, err = journal.OpenWorkflow(parts[1], e.Value); err == nil {
+				c.workflows[wf.ID], c.logs[string(wf.Log().Prefix())] = wf, wf
+			}
 		case parts[0] == "exp":
 			var kind string
 			var names []string
@@ -112,11 +116,12 @@ type checked struct {
 	history   func(*journal.Workflow) iter.Seq2[checkpoint.Checkpoint, error]
 	now       time.Time
 	entries   []entry
-	stored    map[string]bool // keys
-	workflows map[string]*journal.Workflow
-	expiring  map[string]bool   // by kind and names
-	places    map[string]int    // in inboxes, by the key of the signal
-	chunks    map[string]uint64 // of streams, by the key of the head
+	stored    map[string]bool              // keys
+	workflows map[string]*journal.Workflow // by id
+	logs      map[string]*journal.Workflow // by the prefix of the keys of their checkpoints
+	expiring  map[string]bool              // by kind and names
+	places    map[string]int               // in inboxes, by the key of the signal
+	chunks    map[string]uint64            // of streams, by the key of the head
 	problems  []string
 }
 
@@ -139,6 +144,7 @@ var families = map[string]struct {
 	check      func(c *checked, e entry)
 }{
 	"wf":     {[]int{2, 3, 4}, (*checked).workflow},
+	"log":    {[]int{3}, (*checked).checkpoint},
 	"ix":     {[]int{2}, (*checked).listed},
 	"ls":     {[]int{5}, (*checked).listed},
 	"ll":     {[]int{6}, (*checked).listed},
@@ -274,6 +280,20 @@ func (c *checked) belongs(e entry) *journal.Workflow {
 	return wf
 }
 
+// checkpoint checks a checkpoint that is not stored under the id of its workflow.
+func (c *checked) checkpoint(e entry) {
+	wf := c.logs[string(keys.LogOf(e.parts[1]).Prefix())]
+	switch {
+	case wf == nil:
+		c.wrong(e.Key, "there is no such workflow")
+	case !wf.Tombstone(): // otherwise a purge is deleting it
+		if _, own, err := journal.OpenEntry(wf, e.Entry); err == nil && !own {
+			c.wrong(e.Key, "it is of another generation")
+		}
+		c.former(e, wf, bytes.Compare(e.Key, wf.Log().Checkpoint(wf.Base)) < 0)
+	}
+}
+
 func (c *checked) workflow(e entry) {
 	wf := c.belongs(e)
 	if wf == nil {
@@ -282,8 +302,12 @@ func (c *checked) workflow(e entry) {
 		}
 		return
 	}
+	if len(e.parts) == 4 && e.parts[2] == "ckpt" && !wf.Log().Has(e.Key) {
+		c.wrong(e.Key, "the checkpoints of the workflow are stored elsewhere")
+		return
+	}
 	if len(e.parts) > 2 {
-		c.former(e, wf, keys.IsCheckpoint(wf.ID, e.Key) && bytes.Compare(e.Key, keys.Checkpoint(wf.ID, wf.Base)) < 0)
+		c.former(e, wf, wf.Log().Has(e.Key) && bytes.Compare(e.Key, wf.Log().Checkpoint(wf.Base)) < 0)
 		return
 	}
 	for _, row := range wf.Rows() {

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft/internal/integrity"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -183,7 +184,23 @@ func TestCheck(t *testing.T) {
 			{"a workflow without an input", lose("wf:busy:in"), "no input"},
 			{"an end without an output", lose("wf:ended:out"), "has no output"},
 			{"an output without an end", move("wf:ended:out", "wf:busy:out"), "has an output"},
-			{"a checkpoint of nothing", move("wf:busy:ckpt", "wf:ghost:ckpt:1"), "no such workflow"},
+			{"a checkpoint of nothing", move("log:", "log:ghost:1"), "no such workflow"},
+			{"a checkpoint under the id of a workflow that has them elsewhere", move("log:", "wf:busy:ckpt:1"), "the checkpoints of the workflow are stored elsewhere"},
+			{"a checkpoint of another generation", func(m map[string][]byte) {
+				for key := range m {
+					if strings.HasPrefix(key, "log:") {
+						raw, err := record.Seal([]byte(key), journal.Version, &struct {
+							Generation string `cbor:"1,keyasint"`
+						}{"G"}, nil)
+						if err != nil {
+							t.Fatal(err)
+						}
+						m[key] = raw
+						return
+					}
+				}
+			}, "it is of another generation"},
+			{"a checkpoint under the id of nothing", move("log:", "wf:ghost:ckpt:1"), "no such workflow"},
 			{"an owner without a held entry", lose("held:"), "no held entry"},
 			{"a held entry without an owner", move("held:", "held:e:busy"), "does not own"},
 			{"a held entry of an ended workflow", move("held:", "held:e:ended"), "does not own"},

@@ -16,7 +16,7 @@ import (
 // that a later release added to either.
 func TestCopyOfAnEndKeepsWhatIsUnknown(t *testing.T) {
 	s := new(memory.Store)
-	wf := &Workflow{ID: "kid", Generation: "K"}
+	wf := &Workflow{ID: "kid", Generation: "K", ByGeneration: true}
 	link := NewChild(Parent{ID: "o", Generation: "G", Operation: "1"}, wf.ID, 1)
 	put := func(op storage.Op, err error) []byte {
 		t.Helper()

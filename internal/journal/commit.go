@@ -124,26 +124,25 @@ func Examine(ctx context.Context, s storage.Storage, w *Write) (Verdict, error) 
 
 // Landed reports whether w was applied, whatever happened to the run afterwards.
 func Landed(ctx context.Context, s storage.Storage, w *Write) (bool, error) {
-	c, err := Read(ctx, s, w.After.ID, w.Entry.Number)
+	c, err := Read(ctx, s, w.After, w.Entry.Number)
 	return c != nil && c.commit == w.Entry.commit, err
 }
 
 // look reads the workflow record last: so if it sees a checkpoint of another owner, it also
 // sees a record that names that owner.
 func look(ctx context.Context, s storage.Storage, w *Write) (seen Seen, err error) {
-	id := w.After.ID
-	if seen.Next, err = Read(ctx, s, id, w.Entry.Number); err != nil {
+	if seen.Next, err = Read(ctx, s, w.After, w.Entry.Number); err != nil {
 		return seen, err
 	}
 	seen.Last = true
 	if w.last > 0 {
-		last, err := Read(ctx, s, id, w.last)
+		last, err := Read(ctx, s, w.After, w.last)
 		if err != nil {
 			return seen, err
 		}
 		seen.Last = last != nil
 	}
-	seen.Workflow, err = Load(ctx, s, id)
+	seen.Workflow, err = Load(ctx, s, w.After.ID)
 	if errors.Is(err, storage.ErrNotFound) {
 		err = nil
 	}
@@ -160,15 +159,16 @@ func Load(ctx context.Context, s storage.Storage, id string) (*Workflow, error) 
 	return OpenWorkflow(id, raw)
 }
 
-// Read reads one checkpoint. It returns nil if there is none.
-func Read(ctx context.Context, s storage.Storage, id string, n uint64) (*Entry, error) {
-	raw, err := s.Get(ctx, keys.Checkpoint(id, n))
+// Read reads one checkpoint of wf. It returns nil if there is none.
+func Read(ctx context.Context, s storage.Storage, wf *Workflow, n uint64) (*Entry, error) {
+	key := wf.Log().Checkpoint(n)
+	raw, err := s.Get(ctx, key)
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	c, err := open(id, n, raw)
+	c, err := open(key, n, raw)
 	return &c, err
 }

@@ -24,7 +24,7 @@ import (
 //
 // OWN-2, OWN-3, OWN-6, OWN-7, CK2, CK4, CK5.
 func TestJudge(t *testing.T) {
-	wf := &Workflow{ID: "o", Generation: "G", Status: checkpoint.StatusRunning, Owner: "me", Claim: 5, Base: 5, raw: []byte("mine")}
+	wf := &Workflow{ID: "o", Generation: "G", ByGeneration: true, Status: checkpoint.StatusRunning, Owner: "me", Claim: 5, Base: 5, raw: []byte("mine")}
 	w := appended(t, &Hold{Workflow: wf, Head: 6, HeadTime: noon}, noon, checkpoint.Event{Kind: checkpoint.KindFired})
 	with := func(change func(*Workflow)) *Workflow {
 		c := *wf
@@ -75,14 +75,14 @@ func TestJudge(t *testing.T) {
 
 // An end that was applied is Done, whatever happened to the record since.
 func TestJudgeOfAnEnd(t *testing.T) {
-	wf := &Workflow{ID: "o", Generation: "G", Status: checkpoint.StatusRunning, Owner: "me", Claim: 5, Base: 5, raw: []byte("mine")}
+	wf := &Workflow{ID: "o", Generation: "G", ByGeneration: true, Status: checkpoint.StatusRunning, Owner: "me", Claim: 5, Base: 5, raw: []byte("mine")}
 	done := *wf
 	done.Status = checkpoint.StatusCompleted
 	w, err := (&Hold{Workflow: wf, Head: 6}).Append(Change{Workflow: &done}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tomb := &Workflow{ID: "o", Generation: "G", Next: 8}
+	tomb := &Workflow{ID: "o", Generation: "G", ByGeneration: true, Next: 8}
 	for name, seen := range map[string]*Workflow{"ended": w.After, "buried": tomb, "gone": nil} {
 		if got := Judge(w, Seen{Workflow: seen, Next: &w.Entry}); got != Done {
 			t.Errorf("the record is %s: %v, want done", name, got)
@@ -117,8 +117,8 @@ func TestAppendComparesRecordHeadAndNext(t *testing.T) {
 	}
 	wantIf := []storage.Condition{
 		storage.Equal(keys.Workflow("o"), stored),
-		storage.Present(keys.Checkpoint("o", h.Head)),
-		storage.Absent(keys.Checkpoint("o", h.Head+1)),
+		storage.Present(h.Workflow.Log().Checkpoint(h.Head)),
+		storage.Absent(h.Workflow.Log().Checkpoint(h.Head + 1)),
 		extraIf,
 	}
 	if len(w.Batch.If) != len(wantIf) {
@@ -133,7 +133,7 @@ func TestAppendComparesRecordHeadAndNext(t *testing.T) {
 	for _, o := range w.Batch.Ops {
 		puts = append(puts, fmt.Sprint(o.Kind, " ", string(o.Key)))
 	}
-	want := []string{"1 " + string(keys.Checkpoint("o", h.Head+1)), "1 wf:o", "2 y"}
+	want := []string{"1 " + string(h.Workflow.Log().Checkpoint(h.Head+1)), "1 wf:o", "2 y"}
 	if !slices.Equal(puts, want) {
 		t.Errorf("operations %q, want %q", puts, want)
 	}
@@ -318,7 +318,7 @@ func TestOtherVerdictsOfCommit(t *testing.T) {
 			}
 		}, Change{}, Refreshed},
 		{"lost its head", func(t *testing.T, s *memory.Store, h *Hold) {
-			remove(t, s, keys.Checkpoint("o", h.Head))
+			remove(t, s, h.Workflow.Log().Checkpoint(h.Head))
 		}, Change{}, Rewound},
 		{"gone", func(t *testing.T, s *memory.Store, h *Hold) {
 			remove(t, s, keys.Workflow("o"))

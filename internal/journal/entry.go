@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
-	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/saturate"
 )
@@ -29,7 +28,7 @@ func NewCommitID() (id CommitID) {
 	return id
 }
 
-// stored is the encoded form of a checkpoint: wf:{id}:ckpt:{n}.
+// stored is the encoded form of a checkpoint: log:{generation}:{n}.
 type stored struct {
 	Generation string             `cbor:"1,keyasint"`
 	Commit     []byte             `cbor:"2,keyasint"`
@@ -50,9 +49,9 @@ func (c *Entry) seal(key []byte) ([]byte, error) {
 	}, nil)
 }
 
-func open(id string, n uint64, raw []byte) (Entry, error) {
+func open(key []byte, n uint64, raw []byte) (Entry, error) {
 	var s stored
-	if _, err := record.Open(keys.Checkpoint(id, n), raw, Version, &s); err != nil {
+	if _, err := record.Open(key, raw, Version, &s); err != nil {
 		return Entry{}, err
 	}
 	c := Entry{

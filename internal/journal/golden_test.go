@@ -15,7 +15,7 @@ func TestGoldenRecords(t *testing.T) {
 		return golden.Record{Key: keys.Workflow("order-42"), Version: 1, Value: &w, Empty: func() any { return new(Workflow) }}
 	}
 	ckpt := func(s stored) golden.Record {
-		return golden.Record{Key: keys.Checkpoint("order-42", 7), Version: 1, Value: &s, Empty: func() any { return new(stored) }}
+		return golden.Record{Key: keys.LogUnder("order-42").Checkpoint(7), Version: 1, Value: &s, Empty: func() any { return new(stored) }}
 	}
 	const gen = "01JGZ3Q8X0000000000000000A"
 	digest := bytes.Repeat([]byte{0xd1}, 32)
@@ -85,8 +85,11 @@ func TestGoldenRecords(t *testing.T) {
 	hooked.OpensHook()
 	streamed := running
 	streamed.Stream()
+	byGeneration := running
+	byGeneration.ByGeneration = true
 
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
+		"workflow-generation":  wf(byGeneration),
 		"workflow-hooked":      wf(hooked),
 		"workflow-streamed":    wf(streamed),
 		"workflow-protected":   wf(protected),
@@ -188,6 +191,10 @@ func TestGoldenRecords(t *testing.T) {
 				{Kind: checkpoint.KindEnded, Name: "completed"},
 			},
 		}),
+		"checkpoint-generation": {
+			Key: keys.LogOf(gen).Checkpoint(7), Version: 1, Empty: func() any { return new(stored) },
+			Value: &stored{Generation: gen, Commit: bytes.Repeat([]byte{0xc1}, 16), Time: 1767355200000006, Events: []checkpoint.Event{{Kind: checkpoint.KindFired, Operation: "3", Of: "timer"}}},
+		},
 		"checkpoint-continued": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc8}, 16), Time: 1767355200000009,
 			Events: []checkpoint.Event{
@@ -264,11 +271,12 @@ func TestGoldenRecords(t *testing.T) {
 // A checkpoint is unchanged by sealing and opening it.
 func TestCheckpointRoundTrip(t *testing.T) {
 	in := Entry{Checkpoint: checkpoint.Checkpoint{Number: 7, Time: noon, Events: []checkpoint.Event{{Kind: checkpoint.KindFired, Operation: "1"}}}, generation: "G", commit: NewCommitID(), skip: 9}
-	raw, err := in.seal(keys.Checkpoint("o", 7))
+	key := keys.LogOf("G").Checkpoint(7)
+	raw, err := in.seal(key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := open("o", 7, raw)
+	out, err := open(key, 7, raw)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ var (
 // started creates a workflow owned by owner in s, and returns its hold.
 func started(t testing.TB, s storage.Storage, id, owner string) *Hold {
 	t.Helper()
-	return create(t, s, &Workflow{ID: id, Generation: "GEN-" + id, Type: "order"}, nil, owner, noon)
+	return create(t, s, &Workflow{ID: id, Generation: "GEN-" + id, ByGeneration: true, Type: "order"}, nil, owner, noon)
 }
 
 func create(t testing.TB, s storage.Storage, wf, on *Workflow, owner string, now time.Time) *Hold {

@@ -1,8 +1,8 @@
 package journal
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -26,7 +26,7 @@ func Find(ctx context.Context, s storage.Storage, wf *Workflow) (*Hold, error) {
 
 // lastOf reads the entry of the last checkpoint, if there is one.
 func lastOf(ctx context.Context, s storage.Storage, wf *Workflow) ([]storage.Entry, error) {
-	r := keys.Checkpoints(wf.ID, wf.Base)
+	r := wf.Log().From(wf.Base)
 	r.Reverse, r.Limit = true, 1
 	return s.Scan(ctx, r)
 }
@@ -58,7 +58,7 @@ func head(wf *Workflow, page []storage.Entry) (*Hold, error) {
 	return &Hold{Workflow: wf, Head: c.Number, HeadTime: c.Time, ahead: c.ahead}, nil
 }
 
-// shortPast is how many of a run's entries are read at once when it may be claimed.
+// shortPast is how many checkpoints a run has at most whose history is read when it may be claimed.
 const shortPast = 64
 
 // A Past is the input and the history of a run, up to a Hold.
@@ -67,22 +67,27 @@ type Past struct {
 	history []storage.Entry
 }
 
-// FindPast is Find, and also returns the run's past if it is short enough to be read in the
-// same scan, otherwise nil.
+// FindPast is Find, and also returns the run's past if it is short, otherwise nil.
 func FindPast(ctx context.Context, s storage.Storage, wf *Workflow) (*Hold, *Past, error) {
-	r := keys.Checkpoints(wf.ID, wf.Base)
-	r.End, r.Limit = append(keys.Input(wf.ID), 0), shortPast // behind them
+	r := wf.Log().From(wf.Base)
+	r.Limit = shortPast + 1
 	page, err := s.Scan(ctx, r)
 	if err != nil {
 		return nil, nil, err
 	}
-	n := len(page) - 1
-	if n < 0 || !bytes.Equal(page[n].Key, keys.Input(wf.ID)) {
+	if len(page) > shortPast {
 		hold, err := Find(ctx, s, wf)
 		return hold, nil, err
 	}
-	hold, err := head(wf, page[:n])
-	return hold, &Past{page[n].Value, page[:n]}, err
+	hold, err := head(wf, page)
+	if err != nil {
+		return nil, nil, err
+	}
+	in, err := s.Get(ctx, keys.Input(wf.ID))
+	if errors.Is(err, storage.ErrNotFound) { // whoever reads it says so
+		return hold, nil, nil
+	}
+	return hold, &Past{in, page}, err
 }
 
 // Then returns the past after w was applied to its Hold. For a nil past, which was not read, it
@@ -93,7 +98,7 @@ func (p *Past) Then(w *Write) *Past {
 	}
 	later := &Past{p.input, slices.Clip(p.history)}
 	for _, o := range w.Batch.Ops {
-		if o.Kind == storage.PutOp && keys.IsCheckpoint(w.After.ID, o.Key) {
+		if o.Kind == storage.PutOp && w.After.Log().Has(o.Key) {
 			later.history = append(later.history, storage.Entry{Key: o.Key, Value: o.Value})
 		}
 	}
@@ -129,7 +134,7 @@ func (p *Past) Reader(wf *Workflow) func() (checkpoint.Checkpoint, error, bool) 
 // has continued as new since wf was read.
 func History(ctx context.Context, s storage.Storage, wf *Workflow) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
-		r := keys.Checkpoints(wf.ID, wf.Base)
+		r := wf.Log().From(wf.Base)
 		r.Limit = historyPage
 		order := sequence{wf: wf, next: wf.Base}
 		for e, err := range storage.All(ctx, s, r) {
@@ -187,5 +192,5 @@ func decode(wf *Workflow, e storage.Entry) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	return open(wf.ID, n, e.Value)
+	return open(e.Key, n, e.Value)
 }

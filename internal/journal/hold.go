@@ -111,7 +111,7 @@ func (w *Write) append(h *Hold, events []checkpoint.Event, skip uint64, now Read
 		commit:     NewCommitID(),
 		skip:       skip,
 	}
-	key := keys.Checkpoint(wf.ID, next)
+	key := wf.Log().Checkpoint(next)
 	raw, err := w.Entry.seal(key)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (w *Write) append(h *Hold, events []checkpoint.Event, skip uint64, now Read
 
 func (h *Hold) headKey() []byte {
 	if h.key == nil {
-		return keys.Checkpoint(h.Workflow.ID, h.Head)
+		return h.Workflow.Log().Checkpoint(h.Head)
 	}
 	return h.key
 }

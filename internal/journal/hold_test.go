@@ -68,7 +68,7 @@ func TestCreateWithOwner(t *testing.T) {
 	if len(cs) != 1 || cs[0].Number != wf.Base || cs[0].Events[0].Kind != checkpoint.KindClaimed || cs[0].Owner != "me" || cs[0].Epoch != wf.Base {
 		t.Errorf("history %+v", cs)
 	}
-	w, err := Create(&Workflow{ID: "o", Generation: "other"}, nil, "you", nil, 0, noon)
+	w, err := Create(&Workflow{ID: "o", Generation: "other", ByGeneration: true}, nil, "you", nil, 0, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestUnexplainedGapIsCorrupt(t *testing.T) {
 	}
 	for _, lost := range []uint64{h.Head - 2, h.Workflow.Base} {
 		c := copyOf(t, s)
-		remove(t, c, keys.Checkpoint("o", lost))
+		remove(t, c, h.Workflow.Log().Checkpoint(lost))
 		var last error
 		n := 0
 		for _, err := range History(ctx, c, load(t, c, "o")) {
@@ -184,7 +184,7 @@ func TestAnotherLifeIsNotSeen(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
 	stray := Entry{Checkpoint: checkpoint.Checkpoint{Number: h.Head + 1, Time: noon, Events: []checkpoint.Event{{Kind: checkpoint.KindFired}}}, generation: "another", commit: NewCommitID()}
-	key := keys.Checkpoint("o", stray.Number)
+	key := h.Workflow.Log().Checkpoint(stray.Number)
 	raw, err := stray.seal(key)
 	if err != nil {
 		t.Fatal(err)
@@ -205,17 +205,17 @@ func TestDamagedCheckpointIsNamed(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
 	h = commit(t, s, appended(t, h, noon, checkpoint.Event{Kind: checkpoint.KindFired}))
-	key := keys.Checkpoint("o", h.Head)
+	key := h.Workflow.Log().Checkpoint(h.Head)
 	raw, _ := s.Get(ctx, key)
 	for name, bad := range map[string][]byte{"flipped": flip(raw), "empty": {}, "another's": nil} {
 		if bad == nil {
-			bad, _ = s.Get(ctx, keys.Checkpoint("o", h.Workflow.Base))
+			bad, _ = s.Get(ctx, h.Workflow.Log().Checkpoint(h.Workflow.Base))
 		}
 		if err := s.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Put(key, bad)}}); err != nil {
 			t.Fatal(err)
 		}
 		_, finding := Find(ctx, s, load(t, s, "o"))
-		_, reading := Read(ctx, s, "o", h.Head)
+		_, reading := Read(ctx, s, h.Workflow, h.Head)
 		var telling error
 		for _, err := range History(ctx, s, load(t, s, "o")) {
 			telling = err

@@ -106,7 +106,7 @@ func (w *Workflow) Former(operation string) bool {
 // FormerCheckpoints is the range of the checkpoints of earlier lives of the workflow that are still
 // stored.
 func (w *Workflow) FormerCheckpoints() storage.Range {
-	r := keys.Checkpoints(w.ID, 0)
-	r.End = keys.Checkpoint(w.ID, w.Base)
+	r := w.Log().All()
+	r.End = w.Log().Checkpoint(w.Base)
 	return r
 }

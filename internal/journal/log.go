@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 
-	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -19,7 +18,7 @@ func (e *Entry) Next() uint64 {
 // Log yields the entries of the generation of wf, from the checkpoint n on, of whatever lives. It reads
 // so many at once. It does not notice if one is missing: see Entry.Next.
 func Log(ctx context.Context, s storage.Storage, wf *Workflow, n uint64, atOnce int) iter.Seq2[Entry, error] {
-	r := keys.Checkpoints(wf.ID, n)
+	r := wf.Log().From(n)
 	r.Limit = min(atOnce, historyPage)
 	return entries(ctx, s, wf, r)
 }
@@ -27,9 +26,9 @@ func Log(ctx context.Context, s storage.Storage, wf *Workflow, n uint64, atOnce 
 // LogBack yields the entries of the present life of wf up to the checkpoint n, the last one first. If n is
 // 0, it begins with the last one there is. Otherwise it is like Log.
 func LogBack(ctx context.Context, s storage.Storage, wf *Workflow, n uint64, atOnce int) iter.Seq2[Entry, error] {
-	r := keys.Checkpoints(wf.ID, wf.Base)
+	r := wf.Log().From(wf.Base)
 	if n > 0 {
-		r.End = append(keys.Checkpoint(wf.ID, n), 0)
+		r.End = append(wf.Log().Checkpoint(n), 0)
 	}
 	r.Reverse, r.Limit = true, min(atOnce, historyPage)
 	return entries(ctx, s, wf, r)

@@ -18,12 +18,13 @@ func (h *Hold) Bury(now, expires time.Time) (*Write, error) {
 	w := &Write{Before: wf, Batch: storage.Batch{If: []storage.Condition{wf.Unchanged()}}}
 	w.Batch.Ops = []storage.Op{storage.Put(keys.ExpiringTombstone(expires, wf.ID, wf.Generation), nil)}
 	return w, w.rewrite(&Workflow{
-		ID:         wf.ID,
-		Generation: wf.Generation,
-		Next:       max(h.Head+1, wf.Base),
-		PurgedAt:   Micro(now),
-		Needs:      wf.Needs,
-		unknown:    wf.unknown,
+		ID:           wf.ID,
+		Generation:   wf.Generation,
+		ByGeneration: wf.ByGeneration,
+		Next:         max(h.Head+1, wf.Base),
+		PurgedAt:     Micro(now),
+		Needs:        wf.Needs,
+		unknown:      wf.unknown,
 	})
 }
 
@@ -51,14 +52,14 @@ func Remove(ctx context.Context, s storage.Storage, wf *Workflow, has keys.Featu
 	if !fits {
 		return tooMany()
 	}
-	for _, r := range keys.ChildrenAmong(wf.ID, has) {
+	for _, r := range wf.children(has) {
 		r.Limit = most + 1 - len(gone)
 		page, err := s.Scan(ctx, r)
 		if err != nil {
 			return nil, false, err
 		}
 		for _, e := range page {
-			if keys.IsCheckpoint(wf.ID, e.Key) {
+			if wf.Log().Has(e.Key) {
 				n, err := keys.Number(e.Key)
 				if err != nil {
 					return nil, false, err
@@ -77,6 +78,15 @@ func Remove(ctx context.Context, s storage.Storage, wf *Workflow, has keys.Featu
 	}
 	w.Batch.Ops = append(w.Batch.Ops, gone...)
 	return w, true, nil
+}
+
+// children returns the ranges of everything that belongs to w, except for its record and its chunks.
+func (w *Workflow) children(has keys.Features) []storage.Range {
+	rs := keys.ChildrenAmong(w.ID, has)
+	if w.ByGeneration {
+		rs = append(rs, w.Log().All())
+	}
+	return rs
 }
 
 // FeaturesOf returns what wf, which has ended, has had. Whatever accepts a signal writes the counter of
@@ -148,7 +158,7 @@ func Sweep(ctx context.Context, s storage.Storage, tomb *Workflow) error {
 	if err := sweepChunks(ctx, s, tomb, limit); err != nil {
 		return err
 	}
-	for _, r := range keys.Children(tomb.ID) {
+	for _, r := range tomb.children(keys.AllFeatures) {
 		r.Limit = limit
 		for {
 			page, err := s.Scan(ctx, r)

@@ -42,7 +42,7 @@ func buried(t *testing.T, s *memory.Store, id string, steps int) *Workflow {
 // children counts the keys that belong to a workflow, besides its record.
 func children(t *testing.T, s storage.Storage, id string) (n int) {
 	t.Helper()
-	for _, r := range keys.Children(id) {
+	for _, r := range load(t, s, id).children(keys.AllFeatures) {
 		for _, err := range storage.All(ctx, s, r) {
 			if err != nil {
 				t.Fatal(err)
@@ -105,7 +105,7 @@ func TestNewLifeAfterHalfAPurge(t *testing.T) {
 	}
 
 	// Even without finishing the purge, the new generation has its own history.
-	h := create(t, s, &Workflow{ID: "o", Generation: "GEN-2", Type: "order"}, load(t, s, "o"), "you", noon)
+	h := create(t, s, &Workflow{ID: "o", Generation: "GEN-2", ByGeneration: true, Type: "order"}, load(t, s, "o"), "you", noon)
 	commit(t, s, appended(t, h, noon, checkpoint.Event{Kind: checkpoint.KindFired, Operation: "new"}))
 	before := dump(t, s)
 	if err := Sweep(ctx, s, tomb); !errors.Is(err, storage.ErrConflict) {
@@ -127,7 +127,7 @@ func TestNumbersNeverComeAgain(t *testing.T) {
 	t.Run("tombstone", func(t *testing.T) {
 		s := new(memory.Store)
 		tomb := buried(t, s, "o", 5)
-		h := create(t, s, &Workflow{ID: "o", Generation: "G2"}, tomb, "you", noon) // in the same second
+		h := create(t, s, &Workflow{ID: "o", Generation: "G2", ByGeneration: true}, tomb, "you", noon) // in the same second
 		if h.Head < tomb.Next {
 			t.Errorf("the new life begins at %d, the tombstone says %d", h.Head, tomb.Next)
 		}
@@ -135,7 +135,7 @@ func TestNumbersNeverComeAgain(t *testing.T) {
 	t.Run("tombstone of the future", func(t *testing.T) {
 		s := new(memory.Store)
 		tomb := buried(t, s, "o", 5)
-		h := create(t, s, &Workflow{ID: "o", Generation: "G2"}, tomb, "you", noon.Add(-24*time.Hour)) // the clock went back
+		h := create(t, s, &Workflow{ID: "o", Generation: "G2", ByGeneration: true}, tomb, "you", noon.Add(-24*time.Hour)) // the clock went back
 		if h.Head < tomb.Next {
 			t.Errorf("the new life begins at %d, the tombstone says %d", h.Head, tomb.Next)
 		}
@@ -147,7 +147,7 @@ func TestNumbersNeverComeAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		remove(t, s, keys.Workflow("o"))
-		h := create(t, s, &Workflow{ID: "o", Generation: "G2"}, nil, "you", second)
+		h := create(t, s, &Workflow{ID: "o", Generation: "G2", ByGeneration: true}, nil, "you", second)
 		if h.Head < tomb.Next {
 			t.Errorf("the new life begins at %d, %d was to be next", h.Head, tomb.Next)
 		}
@@ -221,7 +221,7 @@ func TestFutureRecordsAreRefused(t *testing.T) {
 		v   any
 	}{
 		{keys.Workflow("o"), h.Workflow},
-		{keys.Checkpoint("o", h.Head), &stored{Generation: h.Workflow.Generation}},
+		{h.Workflow.Log().Checkpoint(h.Head), &stored{Generation: h.Workflow.Generation}},
 	} {
 		raw, err := record.Seal(r.key, Version+1, r.v, nil)
 		if err != nil {
@@ -232,7 +232,7 @@ func TestFutureRecordsAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, loading := Load(ctx, c, "o")
-		_, reading := Read(ctx, c, "o", h.Head)
+		_, reading := Read(ctx, c, h.Workflow, h.Head)
 		if err := errors.Join(loading, reading); !errors.Is(err, storage.ErrFutureFormat) || !strings.Contains(err.Error(), string(r.key)) {
 			t.Errorf("%v, want ErrFutureFormat naming %q", err, r.key)
 		}
@@ -290,7 +290,7 @@ func TestRemoveReadsWhatThereMayBe(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := new(memory.Store)
-			wf := &Workflow{ID: "a", Generation: "G", Type: "order"}
+			wf := &Workflow{ID: "a", Generation: "G", ByGeneration: true, Type: "order"}
 			c.has(wf)
 			ended(t, s, create(t, s, wf, nil, "me", noon), noon)
 			var b storage.Batch

@@ -14,7 +14,7 @@ import (
 // queued creates a workflow that waits in the line of a queue.
 func queued(t testing.TB, s storage.Storage, id string) *Hold {
 	t.Helper()
-	wf := &Workflow{ID: id, Generation: "GEN-" + id, Type: "order", Queue: "print"}
+	wf := &Workflow{ID: id, Generation: "GEN-" + id, ByGeneration: true, Type: "order", Queue: "print"}
 	w, err := Create(wf, nil, "", keys.Line("print", noon, id), 0, noon)
 	if err != nil {
 		t.Fatal(err)

@@ -27,6 +27,9 @@ type Workflow struct {
 	Type       string            `cbor:"2,keyasint,omitempty"`
 	Status     checkpoint.Status `cbor:"3,keyasint,omitempty"`
 
+	// ByGeneration: the checkpoints are stored under the generation, and not under the id. See Log.
+	ByGeneration bool `cbor:"66,keyasint,omitempty"`
+
 	// Owner is the incarnation that drives the run, and Claim the number of the
 	// checkpoint by which it claimed the run. An empty Owner means that there is none.
 	Owner string `cbor:"4,keyasint,omitempty"`
@@ -228,6 +231,14 @@ func (w *Workflow) need(ability string) {
 	if !slices.Contains(w.Needs, ability) {
 		w.Needs = append(slices.Clip(w.Needs), ability)
 	}
+}
+
+// Log returns where the checkpoints of the workflow are. A tombstone has the one of what was purged.
+func (w *Workflow) Log() keys.Log {
+	if w.ByGeneration {
+		return keys.LogOf(w.Generation)
+	}
+	return keys.LogUnder(w.ID)
 }
 
 // versions is the ability to go on by the run's choices, and to leave it to an engine whose code

@@ -46,25 +46,34 @@ func PublishedBy(id string) storage.Range { return storage.Prefix(published(id))
 
 func published(id string) []byte { return append(key("wf:", id), ":pub:"...) }
 
-// Checkpoint is the key of checkpoint n: wf:{id}:ckpt:{n}.
-func Checkpoint(id string, n uint64) []byte {
-	return appendNumber(CheckpointsOf(id), n, numberDigits)
-}
+// A Log is where the checkpoints of a workflow are.
+type Log struct{ family, owner, end string }
 
-// CheckpointsOf is what the keys of a workflow's checkpoints begin with.
-func CheckpointsOf(id string) []byte { return append(key("wf:", id), ":ckpt:"...) }
+// LogOf is the log of a generation of a workflow. Generations rise with time: what is appended to workflows
+// that began at about the same time is stored side by side, whatever their ids are.
+func LogOf(generation string) Log { return Log{"log:", generation, ":"} }
 
-// Checkpoints is the range of a workflow's checkpoints, starting at number from.
-func Checkpoints(id string, from uint64) storage.Range {
-	r := storage.Prefix(CheckpointsOf(id))
-	r.Start = Checkpoint(id, from)
+// LogUnder is the log of a workflow that was started by a release which stored checkpoints under its id.
+func LogUnder(id string) Log { return Log{"wf:", id, ":ckpt:"} }
+
+// Prefix is what the keys of the checkpoints begin with: log:{generation}: or wf:{id}:ckpt:.
+func (l Log) Prefix() []byte { return append(key(l.family, l.owner), l.end...) }
+
+// Checkpoint is the key of checkpoint n: log:{generation}:{n} or wf:{id}:ckpt:{n}.
+func (l Log) Checkpoint(n uint64) []byte { return appendNumber(l.Prefix(), n, numberDigits) }
+
+// All is the range of the checkpoints.
+func (l Log) All() storage.Range { return storage.Prefix(l.Prefix()) }
+
+// From is the range of the checkpoints, starting at number n.
+func (l Log) From(n uint64) storage.Range {
+	r := l.All()
+	r.Start = l.Checkpoint(n)
 	return r
 }
 
-// IsCheckpoint reports whether k is the key of a checkpoint of workflow id.
-func IsCheckpoint(id string, k []byte) bool {
-	return bytes.HasPrefix(k, append(key("wf:", id), ":ckpt:"...))
-}
+// Has reports whether k is the key of a checkpoint.
+func (l Log) Has(k []byte) bool { return bytes.HasPrefix(k, l.Prefix()) }
 
 // Number returns the number at the end of a checkpoint, inbox or chunk key.
 func Number(k []byte) (uint64, error) {
@@ -193,17 +202,15 @@ func ChunksFrom(prefix []byte, n uint64) storage.Range {
 	return r
 }
 
-// Children returns the ranges of everything that belongs to a workflow, except for its
-// record and its chunks, see AllChunksOf: what a purge deletes.
-func Children(id string) []storage.Range {
-	return ChildrenAmong(id, Features{Signals: true, Updates: true, Hooks: true, Streams: true})
-}
-
 // Features are what only some workflows have records for.
 type Features struct{ Signals, Updates, Hooks, Streams bool }
 
-// ChildrenAmong is Children without the ranges that are empty because the workflow has never had
-// what they are for: a reader of many small workflows saves most of its reads.
+// AllFeatures are those of a workflow of which nothing else is known.
+var AllFeatures = Features{Signals: true, Updates: true, Hooks: true, Streams: true}
+
+// ChildrenAmong returns the ranges of everything that is stored under the id of a workflow, except for its record and its
+// chunks, see AllChunksOf. It leaves out those that are empty because the workflow has never had what they are for: a
+// reader of many small workflows saves most of its reads.
 func ChildrenAmong(id string, has Features) (rs []storage.Range) {
 	families := []string{"wf:", "act:", "beat:", "kid:"}
 	if has.Signals {

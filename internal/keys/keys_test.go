@@ -21,7 +21,8 @@ var families = map[string]func(id, name, sid string) []byte{
 	"wf":     func(id, _, _ string) []byte { return keys.Workflow(id) },
 	"in":     func(id, _, _ string) []byte { return keys.Input(id) },
 	"out":    func(id, _, _ string) []byte { return keys.Output(id) },
-	"ckpt":   func(id, _, _ string) []byte { return keys.Checkpoint(id, math.MaxUint64) },
+	"log":    func(id, _, _ string) []byte { return keys.LogOf(id).Checkpoint(math.MaxUint64) },
+	"ckpt":   func(id, _, _ string) []byte { return keys.LogUnder(id).Checkpoint(math.MaxUint64) },
 	"pub":    func(id, name, _ string) []byte { return keys.Published(id, name) },
 	"sig":    keys.Signal,
 	"inbox":  func(id, _, _ string) []byte { return keys.Inbox(id, math.MaxUint64) },
@@ -79,7 +80,8 @@ func TestKeysAreWhereTheContractSays(t *testing.T) {
 		{string(keys.Workflow("order 1")), "wf:order%201"},
 		{string(keys.Input("o")), "wf:o:in"},
 		{string(keys.Output("o")), "wf:o:out"},
-		{string(keys.Checkpoint("o", 7)), "wf:o:ckpt:00000000000000000007"},
+		{string(keys.LogOf("G").Checkpoint(7)), "log:G:00000000000000000007"},
+		{string(keys.LogUnder("o:1").Checkpoint(7)), "wf:o%3A1:ckpt:00000000000000000007"},
 		{string(keys.Published("o:1", "how far")), "wf:o%3A1:pub:how%20far"},
 		{string(keys.Signal("o:1", "a/b", "x%")), "sig:o%3A1:a%2Fb:x%25"},
 		{string(keys.Accepted("o", "a", "x")), "sigres:o:a:x"},
@@ -238,8 +240,14 @@ func TestRangesHoldOneWorkflow(t *testing.T) {
 	}
 	for _, other := range []string{"a", "a:", "a:b", "a%3Ab", "ab", "", "a\x00", "b"} {
 		mine := other == "a"
-		if got := within(keys.Checkpoints("a", 0), keys.Checkpoint(other, 5)); got != mine {
-			t.Errorf("checkpoint 5 of %q is in the range of a: %v", other, got)
+		for _, log := range []func(string) keys.Log{keys.LogOf, keys.LogUnder} {
+			k := log(other).Checkpoint(5)
+			if got := within(log("a").From(0), k); got != mine || log("a").Has(k) != mine {
+				t.Errorf("checkpoint 5 of %q is in the range of a: %v", other, got)
+			}
+			if within(log("a").From(6), k) {
+				t.Error("checkpoint 5 is among those from 6 on")
+			}
 		}
 		if got := within(keys.InboxFrom("a", 0), keys.Inbox(other, 5)); got != mine {
 			t.Errorf("place 5 of %q is in the inbox of a: %v", other, got)
@@ -248,11 +256,11 @@ func TestRangesHoldOneWorkflow(t *testing.T) {
 			t.Errorf("what %q holds is in the range of what a holds: %v", other, got)
 		}
 		for _, k := range [][]byte{
-			keys.Checkpoint(other, 1), keys.Input(other), keys.Output(other), keys.SignalCounter(other),
+			keys.LogUnder(other).Checkpoint(1), keys.Input(other), keys.Output(other), keys.SignalCounter(other),
 			keys.Signal(other, "n", "s"), keys.Activity(other, "charge", "1", "k"), keys.Accepted(other, "n", "s"), keys.Inbox(other, 1),
 		} {
 			var in bool
-			for _, r := range keys.Children("a") {
+			for _, r := range keys.ChildrenAmong("a", keys.AllFeatures) {
 				in = in || within(r, k)
 			}
 			if in != mine {
@@ -269,13 +277,10 @@ func TestRangesHoldOneWorkflow(t *testing.T) {
 			t.Errorf("a slot of queue %q is among those of a: %v", other, got)
 		}
 	}
-	for _, r := range keys.Children("a") {
+	for _, r := range keys.ChildrenAmong("a", keys.AllFeatures) {
 		if within(r, keys.Workflow("a")) {
 			t.Errorf("the record of a is among its children, in %q", r.Start)
 		}
-	}
-	if within(keys.Checkpoints("a", 6), keys.Checkpoint("a", 5)) {
-		t.Error("checkpoint 5 is among those from 6 on")
 	}
 }
 
@@ -299,7 +304,7 @@ func TestLongestKeysFit(t *testing.T) {
 func TestNumbersAndTimesSort(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := rapid.Uint64().Draw(t, "a"), rapid.Uint64().Draw(t, "b")
-		ka, kb := keys.Checkpoint("o", a), keys.Checkpoint("o", b)
+		ka, kb := keys.LogOf("o").Checkpoint(a), keys.LogOf("o").Checkpoint(b)
 		if (a < b) != (bytes.Compare(ka, kb) < 0) {
 			t.Errorf("%d and %d have keys %q and %q", a, b, ka, kb)
 		}

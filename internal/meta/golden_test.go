@@ -15,8 +15,9 @@ func TestGoldenRecordsOfAStore(t *testing.T) {
 		return golden.Record{Key: key, Version: journal.Version, Value: v, Empty: empty}
 	}
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
-		"stamp":        r(keys.Meta("store"), &stamp{Format: format, Shards: 1, Ownership: weft.OwnershipCASRequired.String()}, func() any { return new(stamp) }),
-		"stamp-single": r(keys.Meta("store"), &stamp{Format: format, Shards: 1, Ownership: weft.OwnershipSingleOwner.String()}, func() any { return new(stamp) }),
+		"stamp-latest": r(keys.Meta("store"), &stamp{Format: latest, Shards: 1, Ownership: weft.OwnershipCASRequired.String()}, func() any { return new(stamp) }),
+		"stamp":        r(keys.Meta("store"), &stamp{Format: 1, Shards: 1, Ownership: weft.OwnershipCASRequired.String()}, func() any { return new(stamp) }),
+		"stamp-single": r(keys.Meta("store"), &stamp{Format: 1, Shards: 1, Ownership: weft.OwnershipSingleOwner.String()}, func() any { return new(stamp) }),
 		"lists":        r(keys.Meta("lists"), &ListsRecord{Done: true}, func() any { return new(ListsRecord) }),
 		"lists-pass":   r(keys.Meta("lists"), &ListsRecord{Begun: 1767355200000000, Place: "01JGZ3Q8X0000000000000000A"}, func() any { return new(ListsRecord) }),
 		"floor":        r(FloorKey, &FloorRecord{Floor: 1767355201 << 20, By: "ann", Why: "restore of Tuesday", At: 1767355200000000}, func() any { return new(FloorRecord) }),

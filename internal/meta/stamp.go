@@ -21,12 +21,18 @@ type stamp struct {
 	Ownership string `cbor:"3,keyasint"`
 }
 
-// format is the version of the layout of keys and records.
-const format = 1
+// Formats of stores: versions of the layout of keys and records. A store keeps the format in which it was made, so
+// that the release that made it can still use it.
+const (
+	_                = 1 // the checkpoints of a workflow are stored under its id
+	LogsByGeneration = 2 // they are stored under the generation of the workflow
 
-// SettleMode writes the stamp of a new store, and that its lists are complete. It returns an
+	latest = LogsByGeneration
+)
+
+// SettleMode writes the stamp of a new store, and that its lists are complete. It returns the format of the store, or an
 // error for a store that was used with another ownership mode or by a newer release.
-func SettleMode(ctx context.Context, s storage.Storage, mode weft.Ownership) error {
+func SettleMode(ctx context.Context, s storage.Storage, mode weft.Ownership) (format uint64, err error) {
 	key := keys.Meta("store")
 	for range settle.MostTries {
 		raw, err := s.Get(ctx, key)
@@ -34,25 +40,25 @@ func SettleMode(ctx context.Context, s storage.Storage, mode weft.Ownership) err
 			return checkStamp(key, raw, mode)
 		}
 		if !errors.Is(err, storage.ErrNotFound) {
-			return fmt.Errorf("engine: read the store's stamp: %w", err)
+			return 0, fmt.Errorf("engine: read the store's stamp: %w", err)
 		}
-		mine, err := record.Seal(key, journal.Version, &stamp{format, 1, mode.String()}, nil)
+		mine, err := record.Seal(key, journal.Version, &stamp{latest, 1, mode.String()}, nil)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		_, lists, err := (&ListsRecord{Done: true}).Put()
 		if err != nil {
-			return err
+			return 0, err
 		}
 		err = s.Commit(ctx, storage.Batch{
 			If:  []storage.Condition{storage.Absent(key)},
 			Ops: []storage.Op{storage.Put(key, mine), lists},
 		})
 		if err != nil && !errors.Is(err, storage.ErrConflict) {
-			return fmt.Errorf("engine: stamp the store: %w", err)
+			return 0, fmt.Errorf("engine: stamp the store: %w", err)
 		}
 	}
-	return settle.Contradiction(key)
+	return 0, settle.Contradiction(key)
 }
 
 // An OutgrownError stops an engine, because a newer release has upgraded the store.
@@ -60,23 +66,24 @@ type OutgrownError struct{ error }
 
 func (e *OutgrownError) Unwrap() error { return e.error }
 
-func checkStamp(key, raw []byte, mode weft.Ownership) error {
+// checkStamp returns the format of a store.
+func checkStamp(key, raw []byte, mode weft.Ownership) (format uint64, err error) {
 	var s stamp
 	if _, err := record.Open(key, raw, journal.Version, &s); err != nil {
-		return fmt.Errorf("engine: read the store's stamp: %w", err)
+		return 0, fmt.Errorf("engine: read the store's stamp: %w", err)
 	}
-	if s.Format > format {
-		return fmt.Errorf("engine: %w: store format %d, this release knows %d: use the newer release", storage.ErrFutureFormat, s.Format, format)
+	if s.Format > latest {
+		return 0, fmt.Errorf("engine: %w: store format %d, this release knows %d: use the newer release", storage.ErrFutureFormat, s.Format, latest)
 	}
 	for _, stored := range []weft.Ownership{weft.OwnershipCASRequired, weft.OwnershipSingleOwner} {
 		if s.Ownership == stored.String() {
 			if stored != mode {
-				return &weft.OwnershipModeError{Configured: mode, Stored: stored}
+				return 0, &weft.OwnershipModeError{Configured: mode, Stored: stored}
 			}
-			return nil
+			return s.Format, nil
 		}
 	}
-	return fmt.Errorf("engine: %w: ownership mode %q", storage.ErrFutureFormat, s.Ownership)
+	return 0, fmt.Errorf("engine: %w: ownership mode %q", storage.ErrFutureFormat, s.Ownership)
 }
 
 // Outgrown returns an OutgrownError if this release does not know the stamp of a store.
@@ -86,7 +93,7 @@ func Outgrown(ctx context.Context, s storage.Storage, mode weft.Ownership) error
 	if err != nil {
 		return fmt.Errorf("engine: read the store's stamp: %w", err)
 	}
-	err = checkStamp(key, raw, mode)
+	_, err = checkStamp(key, raw, mode)
 	if errors.Is(err, storage.ErrFutureFormat) {
 		return &OutgrownError{err}
 	}

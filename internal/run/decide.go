@@ -86,7 +86,7 @@ func (x *Execution) learn() error {
 			if len(x.orphanRecords) <= x.room(&change) {
 				change.Ops = append(change.Ops, x.orphanRecords...)
 			}
-			remove, left := x.remains.remove(x.ID, max(min(removedAtOnce, x.host.room(&change)-1), 0))
+			remove, left := x.remains.remove(x.Hold.Workflow.Log(), max(min(removedAtOnce, x.host.room(&change)-1), 0))
 			change.Ops = append(change.Ops, remove...)
 			done, err := x.commit(change)
 			if !done {

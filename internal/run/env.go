@@ -37,9 +37,10 @@ type Env struct {
 	MaxBytes   int // of a checkpoint's events, not counting the last
 	MaxOps     int // operations and conditions of a batch
 
-	Opening    string        // identifies this opening of an exclusive store; "": the store is shared
-	Rehearsing bool          // only workflow functions are run
-	Closing    chan struct{} // closed by Close; nil: this is part of a transaction, and never closed
+	ByGeneration bool          // new workflows have their checkpoints under their generations, see meta.SettleMode
+	Opening      string        // identifies this opening of an exclusive store; "": the store is shared
+	Rehearsing   bool          // only workflow functions are run
+	Closing      chan struct{} // closed by Close; nil: this is part of a transaction, and never closed
 
 	// Staged: Store is a transaction of the host, who may roll it back. Nothing that is done is told
 	// or logged, and what a call rests on when it writes nothing is a condition of the transaction.

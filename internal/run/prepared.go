@@ -98,7 +98,7 @@ func (h *Host) prepare(r *weft.StartRequest) (*PreparedStart, error) {
 	if !r.Options.StartAt.Before(lastStart) {
 		return nil, payload.Invalid("start of workflow", id, fmt.Sprintf("is to be delayed until %v, which is after the year 2199", r.Options.StartAt))
 	}
-	wf := &journal.Workflow{ID: id, Generation: h.NewID(), Type: r.Workflow, Queue: queue, Waits: queue != "", Labels: maps.Clone(r.Options.Labels)}
+	wf := &journal.Workflow{ID: id, Generation: h.NewID(), ByGeneration: h.ByGeneration, Type: r.Workflow, Queue: queue, Waits: queue != "", Labels: maps.Clone(r.Options.Labels)}
 	if deployment != "" {
 		wf.StartOn(deployment)
 	}

@@ -41,12 +41,12 @@ func (x *Execution) noteStored(n uint64) {
 
 // remove returns the deletions of up to n checkpoints, and what is left then. With the last one the
 // entry is deleted, too.
-func (r remains) remove(id string, n int) (ops []storage.Op, left remains) {
+func (r remains) remove(log keys.Log, n int) (ops []storage.Op, left remains) {
 	left = r
 	left.checkpoints = nil
 	for _, s := range r.checkpoints {
 		for ; s.first <= s.last && len(ops) < n; s.first++ {
-			ops = append(ops, storage.Delete(keys.Checkpoint(id, s.first)))
+			ops = append(ops, storage.Delete(log.Checkpoint(s.first)))
 		}
 		if s.first <= s.last {
 			left.checkpoints = append(left.checkpoints, s)
@@ -70,7 +70,7 @@ func (x *Execution) leaveBehind(l *journal.Life) (left remains, err error) {
 	}
 	l.Ops = append(l.Ops, records...)
 	all := remains{append(x.remains.checkpoints[:len(x.remains.checkpoints):len(x.remains.checkpoints)], x.stored...), more || x.remains.more, x.remains.entry}
-	ops, left := all.remove(x.ID, max(room-len(records), 0))
+	ops, left := all.remove(x.Hold.Workflow.Log(), max(room-len(records), 0))
 	l.Ops = append(l.Ops, ops...)
 	if left.none() {
 		return left, nil
@@ -123,7 +123,7 @@ func FormerRanges(wf *journal.Workflow) []storage.Range {
 
 // IsFormer reports whether a key in one of FormerRanges belongs to an earlier life of wf.
 func IsFormer(wf *journal.Workflow, key []byte) (bool, error) {
-	if keys.IsCheckpoint(wf.ID, key) {
+	if wf.Log().Has(key) {
 		return true, nil
 	}
 	operation, err := keys.Operation(key)

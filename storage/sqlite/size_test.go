@@ -21,7 +21,7 @@ func TestRoomOfValues(t *testing.T) {
 		for i := 0; i < n; {
 			var b storage.Batch
 			for ; i < n && len(b.Ops) < 500; i++ {
-				b.Ops = append(b.Ops, storage.Put(fmt.Appendf(nil, "wf:order-%08d:ckpt:00000001", i), value))
+				b.Ops = append(b.Ops, storage.Put(fmt.Appendf(nil, "log:01JGZ3Q8X%017d:00000000000000000001", i), value))
 			}
 			if err := s.Commit(t.Context(), b); err != nil {
 				t.Fatal(err)

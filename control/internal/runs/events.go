@@ -12,7 +12,6 @@ import (
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/journal"
-	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -124,12 +123,16 @@ func (c *call) eventPage(ctx context.Context, id string, p *operation.Paging, da
 // eventAt returns the id of the event at a place. The error is storage.ErrNotFound if its checkpoint is not there
 // any more.
 func (c *call) eventAt(ctx context.Context, id string, at eventCursor) (string, error) {
-	key := keys.Checkpoint(id, at.Checkpoint)
+	wf, err := journal.Load(ctx, c.Store, id)
+	if err != nil {
+		return "", err
+	}
+	key := wf.Log().Checkpoint(at.Checkpoint)
 	raw, err := c.Store.Get(ctx, key)
 	if err != nil {
 		return "", err
 	}
-	e, _, err := journal.OpenEntry(&journal.Workflow{ID: id}, storage.Entry{Key: key, Value: raw})
+	e, _, err := journal.OpenEntry(wf, storage.Entry{Key: key, Value: raw})
 	return journal.EventID(e.Time, journal.Place{Checkpoint: at.Checkpoint, Event: at.Position}), err
 }
 
