@@ -789,6 +789,37 @@ func TestStopBulk(t *testing.T) {
 	})
 }
 
+// OPS-10: a bulk is stopped when a page has been counted, and nobody knows that yet. The page is counted once.
+func TestStopBulkBesideACountOfUnknownOutcome(t *testing.T) {
+	for _, outcome := range []error{nil, storagetest.ErrInjected} {
+		virtual(t, func(t *testing.T) {
+			s := new(memory.Store)
+			client := made(t, s)
+			defer client.Close()
+			asks := flow("asks", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+			var stopped atomic.Bool
+			p := boot(t, &hooked{Storage: s, afterCommit: func(b storage.Batch) error {
+				if !touches(b, "bulk:") || bulkOf(t, client, "stop").Done == 0 || !stopped.CompareAndSwap(false, true) {
+					return nil
+				}
+				if err := client.StopBulk(ctx, "stop", audit); err != nil {
+					t.Error(err)
+				}
+				return outcome
+			}}, asks, leases)
+			ids := several(t, asks, p, "o", 3)
+			time.Sleep(time.Second)
+			startBulk(t, p.Engine, "stop", engine.Bulk{Do: engine.BulkCancel, Filter: engine.Filter{Workflow: "asks"}, Rate: activity.Rate{Count: 1, Per: time.Hour}})
+			time.Sleep(3 * time.Hour)
+			if i := bulkOf(t, client, "stop"); i.Done != 1 || i.Refused != 0 || i.Stopped == nil || !stopped.Load() {
+				t.Errorf("the commit that counts the page ends with %v: got %+v", outcome, i)
+			}
+			equal(t, "states", stateOf(t, p, ids...), "[cancelled running running]")
+			p.stop(t)
+		})
+	}
+}
+
 // OPS-10: a bulk begins, or is stopped, if and only if the host commits, and a transaction in which there was nothing to do
 // depends on that.
 func TestBulkInATransaction(t *testing.T) {

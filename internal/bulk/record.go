@@ -224,6 +224,9 @@ func (r *Record) note(o outcomes) ([]storage.Op, error) {
 	return []storage.Op{storage.Put(key, raw)}, err
 }
 
+// counted is how many workflows r has dealt with, and has counted.
+func (r *Record) counted() int64 { return r.Done + r.Refused }
+
 // same reports whether r and other are of the same weft.Bulk, whatever has become of them.
 func (r *Record) same(other *Record) bool {
 	return r.Do == other.Do && r.Before == other.Before && r.Filter.same(other.Filter) && r.Signal.same(other.Signal) &&

@@ -301,7 +301,8 @@ func (v *server) still(ctx context.Context, r *Record) error {
 	return err
 }
 
-// count adds to r, if it was stopped, what was done of its page until then.
+// count adds to r, if it was stopped, what was done of its page until then. The stop may have come after a commit of unknown
+// outcome that has added it.
 func (v *server) count(ctx context.Context, r *Record, o outcomes) error {
 	for range settle.MostTries {
 		there, err := Load(ctx, v.Store, r.ID)
@@ -311,7 +312,7 @@ func (v *server) count(ctx context.Context, r *Record, o outcomes) error {
 		if err != nil {
 			return err
 		}
-		if o.last == "" || there.Stopped == nil || there.At != r.At || there.Engine != r.Engine {
+		if o.last == "" || there.Stopped == nil || there.At != r.At || there.Engine != r.Engine || there.counted() != r.counted() {
 			return nil
 		}
 		next := *there
