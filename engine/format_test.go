@@ -52,7 +52,7 @@ func TestFormatsOfStores(t *testing.T) {
 				options := []any{wf, leases}
 				p := boot(t, s, options...)
 				stamp := get(t, s, keys.Meta("store"))
-				h := start(t, wf, p, "o", 2)
+				start(t, wf, p, "o", 2)
 				send(t, yes, p, "o", "go", "a")
 				eventually(t, "it has begun its second life", func() bool { return done.of("first") == 2 })
 				p.kill()
@@ -83,7 +83,7 @@ func TestFormatsOfStores(t *testing.T) {
 				if ids, generations := under(); ids+generations > 0 {
 					t.Errorf("purged, and there are %d checkpoints under the id, %d under generations", ids, generations)
 				}
-				h = start(t, wf, p, "o", 1)
+				h := start(t, wf, p, "o", 1)
 				send(t, yes, p, "o", "go", "c")
 				if got, err := soon(h); got != "last" || err != nil {
 					t.Errorf("the next one: %q, %v", got, err)

@@ -717,14 +717,15 @@ func (l *laws) byOwner(o *opening, run *lawful) {
 func (l *laws) stale(o *opening, b storage.Batch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, a := range journal.AppendedBy(b) {
-		run := l.of(a.Workflow.ID)
-		if slices.ContainsFunc(b.Ops, func(op storage.Op) bool { return isDismissal(op) || resets(run, op) }) {
-			return false // of an operator
-		}
-		return run.record != nil && !claims(b, run.record) && run.record.Owner != "" && l.owners[run.record.Owner] != o
+	appended := journal.AppendedBy(b)
+	if len(appended) == 0 {
+		return false
 	}
-	return false
+	run := l.of(appended[0].Workflow.ID)
+	if slices.ContainsFunc(b.Ops, func(op storage.Op) bool { return isDismissal(op) || resets(run, op) }) {
+		return false // of an operator
+	}
+	return run.record != nil && !claims(b, run.record) && run.record.Owner != "" && l.owners[run.record.Owner] != o
 }
 
 // resets reports whether op is of a reset of the run.
