@@ -850,13 +850,16 @@ func TestListsOfARunThatContinues(t *testing.T) {
 	})
 }
 
+// hearsYes is a life that lasts until somebody says yes.
+func hearsYes(run *engine.Run, _ int) error {
+	_, err := yes.Receive(run)
+	return err
+}
+
 // CAN-6: readers beside a continuation read one life.
 func TestReadersBesideAContinuation(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s storage.Storage) {
-		w := again("w", 100, func(run *engine.Run, life int) error {
-			_, err := yes.Receive(run)
-			return err
-		})
+		w := again("w", 100, hearsYes)
 		p := boot(t, s, w)
 		start(t, w, p, "w", 0)
 		life := 0

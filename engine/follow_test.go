@@ -1029,10 +1029,7 @@ func TestFollowAnotherProcess(t *testing.T) {
 // Who begins to follow a workflow while it continues as new gets the life that there is then: nothing was given before.
 func TestFollowBeginsBesideAContinuation(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s storage.Storage) {
-		w := again("w", 100, func(run *engine.Run, life int) error {
-			_, err := yes.Receive(run)
-			return err
-		})
+		w := again("w", 100, hearsYes)
 		p := boot(t, s, w)
 		start(t, w, p, "w", 0)
 		reader := made(t, &between{Storage: s, get: "wf:w", happens: func() {

@@ -17,28 +17,24 @@ import (
 type names struct {
 	mu       sync.Mutex
 	by       map[string]doing  // what started a run, by its id
-	logs     map[string]string // the id of a run, by its generation
+	logs     map[string]string // the id of a run, by its generation: see ofLog
 	replacer *strings.Replacer
 }
 
 // made matches the ids that the engine makes for runs that are started by runs.
 var made = regexp.MustCompile(`^wrun_[a-z2-7]{32}$`)
 
-// learn notes which runs b is about, and what it starts.
-func (n *names) learn(b storage.Batch) {
+// learn notes which runs b is about, and what the checkpoints start that it appends.
+func (n *names) learn(b storage.Batch, appended []journal.Appended) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, wf := range journal.WorkflowsIn(b) {
-		if n.logs[wf.Generation] == wf.ID {
-			continue
-		}
 		if n.logs == nil {
 			n.logs = map[string]string{}
 		}
 		n.logs[wf.Generation] = wf.ID
-		n.replacer = nil
 	}
-	for _, a := range journal.AppendedBy(b) {
+	for _, a := range appended {
 		for _, e := range a.Entry.Events {
 			if e.Kind != checkpoint.KindStarted {
 				continue
@@ -76,7 +72,17 @@ func (n *names) name(id string) string {
 	return fmt.Sprintf("the run of operation %s of %s", d.operation, n.name(d.run))
 }
 
-// replace replaces the ids and the generations in s by names.
+// ofLog returns the name of the run with this generation, by which its checkpoints are stored.
+func (n *names) ofLog(generation string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if id, ok := n.logs[generation]; ok {
+		return n.name(id)
+	}
+	return generation
+}
+
+// replace replaces the ids in s by names.
 func (n *names) replace(s string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -86,9 +92,6 @@ func (n *names) replace(s string) string {
 			if name := n.name(id); name != id {
 				pairs = append(pairs, id, name)
 			}
-		}
-		for generation, id := range n.logs {
-			pairs = append(pairs, generation, n.name(id))
 		}
 		n.replacer = strings.NewReplacer(pairs...)
 	}

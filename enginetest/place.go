@@ -51,19 +51,20 @@ type reader struct {
 
 // read describes c: "commit of checkpoint 2 of order-42 (charge settled)".
 func (r *reader) read(c storagetest.Call) string {
-	r.names.learn(c.Batch)
-	return r.names.replace(r.words(c))
+	appended := journal.AppendedBy(c.Batch)
+	r.names.learn(c.Batch, appended)
+	return r.names.replace(r.words(c, appended))
 }
 
-func (r *reader) words(c storagetest.Call) string {
+func (r *reader) words(c storagetest.Call, appended []journal.Appended) string {
 	switch c.Method {
 	case "Get":
-		return "read of " + record(c.Key)
+		return "read of " + r.record(c.Key)
 	case "Scan":
-		return "search for " + list(c.Range.Start)
+		return "search for " + r.list(c.Range.Start)
 	}
 	step, deed := "", ""
-	for _, a := range journal.AppendedBy(c.Batch) {
+	for _, a := range appended {
 		step = "commit of " + r.checkpoint(a) // the last one: a claim may skip numbers before it
 	}
 	for _, o := range c.Batch.Ops {
@@ -82,9 +83,9 @@ func (r *reader) words(c storagetest.Call) string {
 	}
 	o := c.Batch.Ops[0]
 	if o.Kind != storage.PutOp {
-		return "removal of " + record(o.Key)
+		return "removal of " + r.record(o.Key)
 	}
-	return "commit of " + record(o.Key)
+	return "commit of " + r.record(o.Key)
 }
 
 // asked describes what a client did, if o is the part of its batch that shows it.
@@ -150,7 +151,7 @@ func event(e checkpoint.Event) string {
 }
 
 // record is what is under a key, in words.
-func record(key []byte) string {
+func (r *reader) record(key []byte) string {
 	parts, err := storage.SplitKey(key)
 	if err != nil || len(parts) < 2 {
 		return fmt.Sprintf("%q", key)
@@ -163,7 +164,7 @@ func record(key []byte) string {
 	case parts[0] == "wf" && parts[2] == "out":
 		return "the result of " + parts[1]
 	case parts[0] == "log":
-		return "a checkpoint of " + parts[1] // which names replaces
+		return "a checkpoint of " + r.names.ofLog(parts[1])
 	case parts[0] == "wf" && len(parts) == 4 && parts[2] == "pub":
 		return fmt.Sprintf("the value %s of %s", parts[3], parts[1])
 	case parts[0] == "sig" && len(parts) > 2, parts[0] == "sigres" && len(parts) > 2:
@@ -185,7 +186,7 @@ func record(key []byte) string {
 }
 
 // list is what a scan from start looks for.
-func list(start []byte) string {
+func (r *reader) list(start []byte) string {
 	family, rest, _ := bytes.Cut(start, []byte(":"))
 	id, _, _ := bytes.Cut(rest, []byte(":"))
 	switch string(family) {
@@ -194,7 +195,7 @@ func list(start []byte) string {
 	case "wf":
 		return "records of " + string(id)
 	case "log":
-		return "checkpoints of " + string(id) // which names replaces
+		return "checkpoints of " + r.names.ofLog(string(id))
 	case "inbox", "sig", "sigres":
 		return "signals to " + string(id)
 	case "act":

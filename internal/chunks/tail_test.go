@@ -245,14 +245,19 @@ func TestTailLearns(t *testing.T) {
 	}
 }
 
+// tailed returns a store with the empty log of generation g, and its tail, which learns from the head.
+func tailed(t *testing.T, pause time.Duration, look func(context.Context) (State, error)) (storage.Storage, *Head, *Tail) {
+	hub := new(follow.Hub)
+	s := follow.Store{Hub: hub, Storage: new(memory.Store)}
+	head := read(t, s, Of("o", "words", "g"))
+	return s, head, (&Tails{Hub: hub, Store: s, Pause: pause}).Follow(Source{Name: "a", Keys: [][]byte{head.log.HeadKey}, Head: head.log.HeadKey, Look: look})
+}
+
 // While chunks are learned, a tail looks as often as when it finds them: somebody else may append, too.
 func TestTailLooksWhileItLearns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hub := new(follow.Hub)
-		s := follow.Store{Hub: hub, Storage: new(memory.Store)}
-		head := read(t, s, Of("o", "words", "g"))
 		p := &present{state: State{Generation: "g"}}
-		r := (&Tails{Hub: hub, Store: s}).Follow(Source{Name: "a", Keys: [][]byte{head.log.HeadKey}, Head: head.log.HeadKey, Look: p.look})
+		s, head, r := tailed(t, 0, p.look)
 		defer r.Close()
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -280,15 +285,11 @@ func TestTailLooksWhileItLearns(t *testing.T) {
 // before it looks, and what the look has found is not news afterwards.
 func TestTailIsToldTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hub := new(follow.Hub)
-		s := follow.Store{Hub: hub, Storage: new(memory.Store)}
-		head := read(t, s, Of("o", "words", "g"))
 		p := &present{state: State{Generation: "g"}}
-		look := func(ctx context.Context) (State, error) {
+		s, head, r := tailed(t, time.Hour, func(ctx context.Context) (State, error) {
 			defer time.Sleep(time.Second)
 			return p.look(ctx)
-		}
-		r := (&Tails{Hub: hub, Store: s, Pause: time.Hour}).Follow(Source{Name: "a", Keys: [][]byte{head.log.HeadKey}, Head: head.log.HeadKey, Look: look})
+		})
 		defer r.Close()
 		write := func(chunks int) {
 			for range chunks {

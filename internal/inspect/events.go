@@ -241,35 +241,34 @@ func (f *follower) follow(ctx context.Context) (err error) {
 		}
 		f.next, f.first = f.from.Checkpoint, f.from.Event+1
 	}
+	waiting.For(ctx, "the store to read")
 	if err := f.begin(ctx); err != nil {
 		return err
 	}
 	defer f.log.Close()
 	defer f.watch(ctx)()
 	least := f.PollInterval / 4
-	for pause, loaded := least, true; ; loaded = false {
-		waiting.For(ctx, "the store to read")
-		if !loaded {
-			if err := f.load(ctx); err != nil || f.over {
-				return err
-			}
-		}
+	for pause := least; ; {
 		more, err := f.round(ctx)
 		if err != nil || f.over {
 			return err
 		}
-		if more {
+		switch {
+		case more:
 			pause = least
-			continue
-		}
-		if f.wf.Status.Terminal() {
+		case f.wf.Status.Terminal():
 			return nil // it had ended before nothing was found
+		default:
+			waiting.For(ctx, "the next event")
+			if err := f.wait(ctx, pause); err != nil {
+				return err
+			}
+			pause = min(2*pause, f.PollInterval)
+			waiting.For(ctx, "the store to read")
 		}
-		waiting.For(ctx, "the next event")
-		if err := f.wait(ctx, pause); err != nil {
+		if err := f.load(ctx); err != nil || f.over {
 			return err
 		}
-		pause = min(2*pause, f.PollInterval)
 	}
 }
 

@@ -22,9 +22,8 @@ type stamp struct {
 }
 
 // Formats of stores: versions of the layout of keys and records. A store keeps the format in which it was made, so
-// that the release that made it can still use it.
+// that the release that made it can still use it. In format 1 the checkpoints of a workflow are stored under its id.
 const (
-	_                = 1 // the checkpoints of a workflow are stored under its id
 	LogsByGeneration = 2 // they are stored under the generation of the workflow
 
 	latest = LogsByGeneration

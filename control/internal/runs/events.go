@@ -127,13 +127,14 @@ func (c *call) eventAt(ctx context.Context, id string, at eventCursor) (string, 
 	if err != nil {
 		return "", err
 	}
-	key := wf.Log().Checkpoint(at.Checkpoint)
-	raw, err := c.Store.Get(ctx, key)
+	e, err := journal.Read(ctx, c.Store, wf, at.Checkpoint)
 	if err != nil {
 		return "", err
 	}
-	e, _, err := journal.OpenEntry(wf, storage.Entry{Key: key, Value: raw})
-	return journal.EventID(e.Time, journal.Place{Checkpoint: at.Checkpoint, Event: at.Position}), err
+	if e == nil {
+		return "", storage.ErrNotFound
+	}
+	return journal.EventID(e.Time, journal.Place{Checkpoint: at.Checkpoint, Event: at.Position}), nil
 }
 
 // eventsGone reports whether an error says that events are not stored any more.
