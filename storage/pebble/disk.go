@@ -31,6 +31,7 @@ type disk struct {
 	files  *place.Files // the place of dir; nil if FS is in memory
 	failed atomic.Pointer[error]
 	log    atomic.Pointer[place.Files] // the place of the log
+	logs   sync.Map                    // name to *file: the logs that are open for writing
 
 	memory  *vfs.MemFS    // has what is created after the failure
 	waiting chan struct{} // closed by abandon
@@ -152,7 +153,12 @@ func (d *disk) create(name string, k kind, create func() (vfs.File, error)) (vfs
 					d.fail(err)
 				}
 			}
-			return &file{f, d, k}, nil
+			w := &file{File: f, disk: d, kind: k}
+			if strings.HasSuffix(name, ".log") {
+				w.log = name
+				d.logs.Store(name, w)
+			}
+			return w, nil
 		}
 	}
 	if k == merged {
@@ -179,14 +185,35 @@ func (d *disk) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.Open
 	if err != nil || !d.mine(name) {
 		return f, err
 	}
-	return &file{f, d, kindOf(name, c)}, nil
+	return &file{File: f, disk: d, kind: kindOf(name, c)}, nil
 }
 
 func (d *disk) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
 	if d.inMemory(name) {
 		return d.memory.Open(name, o...)
 	}
-	return d.FS.Open(name, o...)
+	f, err := d.FS.Open(name, o...)
+	if w, ok := d.logs.Load(name); err == nil && ok {
+		return &prefix{f, w.(*file).written.Load()}, nil
+	}
+	return f, err
+}
+
+// A prefix is what a log had when it was opened to be copied. Without it, a copy could have a
+// block that was read before it was written and a later one that was read after that, which
+// pebble takes for damage: https://github.com/cockroachdb/pebble/issues/5142.
+type prefix struct {
+	vfs.File
+	left int64
+}
+
+func (p *prefix) Read(b []byte) (int, error) {
+	if p.left == 0 && len(b) > 0 {
+		return 0, io.EOF
+	}
+	n, err := p.File.Read(b[:min(int64(len(b)), p.left)])
+	p.left -= int64(n)
+	return n, err
 }
 
 func (d *disk) OpenDir(name string) (vfs.File, error) {
@@ -194,7 +221,7 @@ func (d *disk) OpenDir(name string) (vfs.File, error) {
 	if err != nil || name != d.dir {
 		return f, err
 	}
-	return &file{f, d, vital}, nil
+	return &file{File: f, disk: d, kind: vital}, nil
 }
 
 func (d *disk) Stat(name string) (vfs.FileInfo, error) {
@@ -257,8 +284,10 @@ func (d *disk) Unwrap() vfs.FS { return d.FS }
 // A file is one that pebble writes.
 type file struct {
 	vfs.File
-	disk *disk
-	kind kind
+	disk    *disk
+	kind    kind
+	log     string       // the name of a log
+	written atomic.Int64 // how many bytes, from the start
 }
 
 // do writes or syncs.
@@ -282,6 +311,7 @@ func (f *file) Write(p []byte) (n int, err error) {
 	n = len(p)
 	err = f.do(func() error {
 		n, err = f.File.Write(p)
+		f.written.Add(int64(n))
 		return err
 	})
 	if err == nil {
@@ -323,6 +353,9 @@ func (f *file) Preallocate(at, n int64) error {
 
 // Close closes the file also after a failure.
 func (f *file) Close() error {
+	if f.log != "" {
+		f.disk.logs.Delete(f.log)
+	}
 	err := f.File.Close()
 	if err == nil {
 		return nil

@@ -126,6 +126,80 @@ func newMemory() *vfs.MemFS {
 	return m
 }
 
+// A growing is a file system that calls grow before each part of a log that is read. It looks
+// at the last log only, from the first one on that is written over an earlier one.
+type growing struct {
+	vfs.FS
+	log  atomic.Pointer[string]
+	grow func()
+}
+
+type grown struct {
+	vfs.File
+	grow func()
+}
+
+func (g *growing) ReuseForWrite(last, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	g.log.Store(&name)
+	return g.FS.ReuseForWrite(last, name, c)
+}
+
+func (g *growing) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
+	f, err := g.FS.Open(name, o...)
+	if log := g.log.Load(); err == nil && log != nil && name == *log {
+		f = grown{f, g.grow}
+	}
+	return f, err
+}
+
+func (g grown) Read(p []byte) (int, error) {
+	g.grow()
+	return g.File.Read(p)
+}
+
+// Commits write to the log while a backup copies it. The copy must not have a part that was
+// read before a commit and one that was read after it.
+func TestBackupOfALogThatGrows(t *testing.T) {
+	memory := newMemory()
+	below := &growing{FS: memory}
+	s, err := openOn(below)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	put := func(key string) {
+		if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put([]byte(key), make([]byte, 20_000))}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := 0; below.log.Load() == nil; n++ {
+		put(fmt.Sprint("earlier", n))
+	}
+	put("before")
+	parts := 0 // of 32 KiB; the log ends in the second one
+	below.grow = func() {
+		if parts++; parts == 3 {
+			for n := range 5 {
+				put(fmt.Sprint("during", n))
+			}
+		}
+	}
+	if err := s.Backup("/backup"); err != nil {
+		t.Fatal(err)
+	}
+	if parts == 0 {
+		t.Error("the last log was not read")
+	}
+	b := &Store{path: "/backup", fs: memory}
+	if err := b.open(); err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if v, err := b.Get(t.Context(), []byte("before")); err != nil || len(v) != 20_000 {
+		t.Errorf("got %d bytes and error %v, want what was acknowledged before the backup", len(v), err)
+	}
+}
+
 const writers = 4
 
 // A workload is writers, each of which counts with conditional batches, and deletes a range now and
