@@ -541,7 +541,7 @@ func TestPageKeepsWhatIsListedAgain(t *testing.T) {
 		}
 		running := *record // as if it was not ended yet
 		running.Status, running.EndedAt = checkpoint.StatusRunning, 0
-		_, ops, err := journal.Replace(record, &running)
+		ops, err := journal.Replace(nil, record, &running)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -560,7 +560,7 @@ func TestPageKeepsWhatIsListedAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, ops, err := journal.Replace(after, record)
+			ops, err := journal.Replace(nil, after, record)
 			if err != nil {
 				t.Fatal(err)
 			}

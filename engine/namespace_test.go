@@ -210,7 +210,7 @@ func TestRunOfAnEarlierReleaseHasNoNamespace(t *testing.T) {
 		}
 		next := *was
 		next.Needs, next.Labels = nil, nil
-		_, ops, err := journal.Replace(was, &next)
+		ops, err := journal.Replace(nil, was, &next)
 		if err == nil {
 			err = s.Commit(ctx, storage.Batch{If: []storage.Condition{was.Unchanged()}, Ops: ops})
 		}

@@ -31,7 +31,7 @@ func needs(t *testing.T, s storage.Storage, id string) {
 	}
 	next := *wf
 	next.Needs = []string{ability}
-	_, ops, err := journal.Replace(wf, &next)
+	ops, err := journal.Replace(nil, wf, &next)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func ownedByTheDead(t *testing.T, s storage.Storage, id string) {
 	}
 	next := *wf
 	next.Owner = dead
-	_, ops, err := journal.Replace(wf, &next)
+	ops, err := journal.Replace(nil, wf, &next)
 	if err != nil {
 		t.Fatal(err)
 	}

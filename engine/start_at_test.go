@@ -113,7 +113,7 @@ func TestDelayedStartThatAnOlderReleaseCancels(t *testing.T) {
 		next := *wf
 		next.State++
 		next.Cancel = &journal.Request{By: "ann", Reason: "sold out", At: journal.Micro(time.Now())}
-		_, ops, err := journal.Replace(wf, &next)
+		ops, err := journal.Replace(nil, wf, &next)
 		if err != nil {
 			t.Fatal(err)
 		}

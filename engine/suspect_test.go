@@ -349,7 +349,7 @@ func TestDeathsThatAnEarlierReleaseCounted(t *testing.T) {
 		}
 		old := *r
 		old.Deaths, old.Alone = 9, 0
-		_, ops, err := journal.Replace(r, &old)
+		ops, err := journal.Replace(nil, r, &old)
 		if err != nil {
 			t.Fatal(err)
 		}

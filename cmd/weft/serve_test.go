@@ -294,6 +294,9 @@ func TestServe(t *testing.T) {
 		if got := x.done("bulks", "get", "back", "--json"); !strings.Contains(got, `"verb":"reset"`) || !strings.Contains(got, `"rate":"100/1s"`) || !strings.Contains(got, "TICKET-7") {
 			t.Errorf("bulks get: %s", got)
 		}
+		for _, id := range []string{"waits-1", "waits-2"} { // the bulk stops one of them within the hour
+			x.done("runs", "start", "checkout", id, "--input", `{"cents":49000}`)
+		}
 		x.done("bulks", "start", "stop all", "cancel", "--until", "0s", "--rate", "1/1h", "--reason", "a test")
 		if got := x.done("bulks", "stop", "stop all", "--reason", "it was not meant"); got != "'stop all': is stopped" {
 			t.Errorf("bulks stop: %s", got)

@@ -99,14 +99,14 @@ const dismissFor = 5 * time.Second
 func (e *Admin) interrupt(ctx context.Context, wf *journal.Workflow) (*journal.Workflow, error) {
 	next := *wf
 	next.State++
-	after, ops, err := journal.Replace(wf, &next)
+	ops, err := journal.Replace(nil, wf, &next)
 	if err != nil {
 		return nil, err
 	}
 	err = e.Store.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: ops})
 	switch {
 	case err == nil:
-		return after, nil
+		return &next, nil
 	case ctx.Err() != nil, settle.Hopeless(err):
 		return nil, fmt.Errorf("engine: terminate %q: %w", wf.ID, err)
 	}

@@ -48,6 +48,8 @@ type Queue struct {
 	lastErr error     // of the last group or function; nil if it succeeded
 	idle    sync.Cond // on mu; signalled when led becomes false
 
+	tickets sync.Pool // of *ticket, which nobody else knows any more
+
 	// The leader's working memory. Only the leader uses it.
 	members  []*ticket
 	batches  []storage.Batch
@@ -87,7 +89,15 @@ func (q *Queue) Commit(ctx context.Context, b storage.Batch) error {
 		defer q.mu.Unlock()
 		return &storage.WithdrawnError{Ended: err, Last: q.lastErr}
 	}
-	return q.enter(ctx, &ticket{batch: b, bytes: b.Size().Bytes, alone: b.Urgent || b.HasDeleteRange()})
+	t, _ := q.tickets.Get().(*ticket)
+	if t == nil {
+		t = &ticket{woken: make(chan struct{}, 1)}
+	}
+	t.batch, t.bytes, t.alone = b, b.Size().Bytes, b.Urgent || b.HasDeleteRange()
+	err := q.enter(ctx, t)
+	*t = ticket{woken: t.woken}
+	q.tickets.Put(t)
+	return err
 }
 
 // Do calls f in its turn, while no batch is being applied, and returns its error. When ctx
@@ -96,7 +106,7 @@ func (q *Queue) Do(ctx context.Context, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return q.enter(ctx, &ticket{alone: true, do: f})
+	return q.enter(ctx, &ticket{alone: true, do: f, woken: make(chan struct{}, 1)})
 }
 
 // enter queues t and returns its result. If its group cannot begin, t is queued again, and
@@ -131,7 +141,6 @@ func (q *Queue) enqueue(ctx context.Context, t *ticket) error {
 		q.run()
 		return t.err
 	}
-	t.woken = make(chan struct{}, 1)
 	q.line(t).push(t)
 	q.mu.Unlock()
 
@@ -174,6 +183,7 @@ func (q *Queue) withdraw(t *ticket) (last error, ok bool) {
 		return q.lastErr, true
 	}
 	if t.lead { // appointed as leader but not started: appoint another
+		<-t.woken // t is used again
 		q.pass()
 		return q.lastErr, true
 	}

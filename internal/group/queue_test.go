@@ -193,6 +193,65 @@ func TestCancelledInLineIsWithdrawn(t *testing.T) {
 	})
 }
 
+// A context that ends when it is asked for Done, and after late has returned.
+type endsLate struct {
+	context.Context
+	late  func()
+	ended bool
+}
+
+func (c *endsLate) Done() <-chan struct{} {
+	if !c.ended {
+		c.late()
+		c.ended = true
+	}
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+func (c *endsLate) Err() error {
+	if c.ended {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A caller can give up just when it is to lead the next group. The next batch that waits is not
+// taken for written because of that.
+func TestWithdrawnLeaderIsNotAnswered(t *testing.T) {
+	met := 0
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLine(t)
+			again := make(chan struct{})
+			l.disk.fail = func(keys []string) error {
+				if keys[0] == "second" {
+					<-again
+				}
+				return nil
+			}
+			err := l.q.Commit(&endsLate{Context: t.Context(), late: l.run}, put("a"))
+			if _, withdrawn := errors.AsType[*storage.WithdrawnError](err); withdrawn {
+				met++
+			}
+			l.add(t.Context(), put("second"))
+			l.add(t.Context(), put("b"))
+			if err, answered := l.errs.Load("b"); answered {
+				t.Errorf("b was answered with %v before it was applied", err)
+			}
+			close(again)
+			l.wg.Wait()
+			if last := l.disk.groups[len(l.disk.groups)-1]; !slices.Equal(last, []string{"b"}) {
+				t.Errorf("the last group was %q, want b", last)
+			}
+		})
+	}
+	if met < 10 || met > 90 {
+		t.Errorf("%d of 100 callers gave up when they were to lead, want about half", met)
+	}
+}
+
 func TestCancelledWhileAppliedIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()

@@ -113,6 +113,7 @@ func (s *startCall) try(ctx context.Context) (info weft.Info, again bool, err er
 	if err != nil {
 		return weft.Info{}, false, err
 	}
+	defer w.Free()
 	a, err := s.accept(w)
 	if err != nil {
 		return weft.Info{}, false, err

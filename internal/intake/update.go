@@ -257,11 +257,9 @@ func (c *updateCall) admit(ctx context.Context, wf *journal.Workflow) (known boo
 		next := *wf
 		next.State++
 		next.Update()
-		_, ops, err := journal.Replace(wf, &next)
-		if err != nil {
+		if b.Ops, err = journal.Replace(b.Ops, wf, &next); err != nil {
 			return false, err
 		}
-		b.Ops = append(b.Ops, ops...)
 	}
 	handled := !wf.Parked() || slices.Contains(wf.Handles, c.Name)
 	if handled && e.ExecutionOf(wf) == nil {

@@ -158,7 +158,7 @@ func TestCheck(t *testing.T) {
 					t.Fatal(err)
 				}
 				f(wf)
-				_, ops, err := journal.Replace(nil, wf)
+				ops, err := journal.Replace(nil, nil, wf)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -309,7 +309,7 @@ func TestOtherVerdictsOfCommit(t *testing.T) {
 		{"asked", func(t *testing.T, s *memory.Store, h *Hold) {
 			wf := *h.Workflow
 			wf.State, wf.Cancel = 1, &Request{Reason: "r"}
-			_, put, err := wf.seal()
+			put, err := wf.seal()
 			if err != nil {
 				t.Fatal(err)
 			}

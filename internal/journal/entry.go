@@ -38,15 +38,17 @@ type stored struct {
 	Ahead      int64              `cbor:"6,keyasint,omitempty"` // Time is ahead of the writer's clock, in microseconds
 }
 
-func (c *Entry) seal(key []byte) ([]byte, error) {
-	return record.Seal(key, Version, &stored{
+// seal encodes c for storage under key. It needs space.
+func (c *Entry) seal(key []byte, space *stored) ([]byte, error) {
+	*space = stored{
 		Generation: c.generation,
 		Commit:     c.commit[:],
 		Time:       Micro(c.Time),
 		Events:     c.Events,
 		Skip:       c.skip,
 		Ahead:      c.ahead.Microseconds(),
-	}, nil)
+	}
+	return record.Seal(key, Version, space, nil)
 }
 
 func open(key []byte, n uint64, raw []byte) (Entry, error) {

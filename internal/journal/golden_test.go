@@ -272,7 +272,7 @@ func TestGoldenRecords(t *testing.T) {
 func TestCheckpointRoundTrip(t *testing.T) {
 	in := Entry{Checkpoint: checkpoint.Checkpoint{Number: 7, Time: noon, Events: []checkpoint.Event{{Kind: checkpoint.KindFired, Operation: "1"}}}, generation: "G", commit: NewCommitID(), skip: 9}
 	key := keys.LogOf("G").Checkpoint(7)
-	raw, err := in.seal(key)
+	raw, err := in.seal(key, new(stored))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ type Hold struct {
 // A Change is what is written together with a checkpoint.
 type Change struct {
 	Events   []checkpoint.Event
-	Workflow *Workflow           // the record anew; nil: it stays as it is
+	Workflow *Workflow           // the record anew, which the write takes over; nil: it stays as it is
 	If       []storage.Condition // beside those of the run itself
 	Ops      []storage.Op        // consumed signals, lists, the output
 }
@@ -42,9 +42,11 @@ type Write struct {
 	put    int           // which of the batch's operations stores Entry
 	mono   time.Duration // see Hold
 
-	// Space for the batch of a step, which is the most frequent one.
-	conditions [3]storage.Condition
-	ops        [1]storage.Op
+	// Space for the batch of a start, of a step and of an end, and for the checkpoint while it is
+	// encoded.
+	conditions [4]storage.Condition
+	ops        [8]storage.Op
+	stored     stored
 }
 
 var unused = sync.Pool{New: func() any { return new(Write) }}
@@ -112,7 +114,7 @@ func (w *Write) append(h *Hold, events []checkpoint.Event, skip uint64, now Read
 		skip:       skip,
 	}
 	key := wf.Log().Checkpoint(next)
-	raw, err := w.Entry.seal(key)
+	raw, err := w.Entry.seal(key, &w.stored)
 	if err != nil {
 		return err
 	}
@@ -132,20 +134,16 @@ func (h *Hold) headKey() []byte {
 	return h.key
 }
 
-func (w *Write) rewrite(next *Workflow) error {
+func (w *Write) rewrite(next *Workflow) (err error) {
 	if next == nil {
 		return nil
 	}
 	if next.Status.Terminal() {
-		next = w.depart(next)
+		w.depart(next)
 	}
-	after, ops, err := Replace(w.Before, next)
-	if err != nil {
-		return err
-	}
-	w.After = after
-	w.Batch.Ops = append(w.Batch.Ops, ops...)
-	return nil
+	w.After = next
+	w.Batch.Ops, err = Replace(w.Batch.Ops, w.Before, next)
+	return err
 }
 
 // First returns the first checkpoint number for a new id. It is far above the numbers of any
@@ -262,27 +260,29 @@ func (h *Hold) Deaths(clean bool) int {
 	return wf.Deaths + 1
 }
 
-// Create decides the start of a workflow, where nothing exists or on the tombstone of its id.
-// With an owner, it is claimed at once. Without one, todo is the key by which it is found. A
+// Create decides the start of wf, where nothing exists or on the tombstone of its id, and makes
+// wf its record. With an owner, it is claimed at once. Without one, todo is the key by which it is found. A
 // workflow with a queue has no owner, and todo is its place in the line, unless it is delayed. Its checkpoint numbers
 // start at floor or above; floor is the owner's.
 func Create(wf *Workflow, on *Workflow, owner string, todo []byte, floor uint64, now time.Time) (*Write, error) {
-	next := *wf
-	next.Status, next.CreatedAt, next.Base = checkpoint.StatusPending, Micro(now), max(First(now), floor, 1) // 0, of a clock that was not set yet, is no checkpoint
-	free := storage.Absent(keys.Workflow(wf.ID))
+	wf.Status, wf.CreatedAt, wf.Base = checkpoint.StatusPending, Micro(now), max(First(now), floor, 1) // 0, of a clock that was not set yet, is no checkpoint
+	w := NewWrite()
+	w.Before, w.Batch = on, storage.Batch{If: w.conditions[:0], Ops: w.ops[:0]}
 	if on != nil {
-		next.Base = max(next.Base, on.Next)
-		free = on.Unchanged()
+		wf.Base = max(wf.Base, on.Next)
+		w.Batch.If = append(w.Batch.If, on.Unchanged())
+	} else {
+		wf.key = keys.Workflow(wf.ID)
+		w.Batch.If = append(w.Batch.If, storage.Absent(wf.key))
 	}
-	w := &Write{Before: on, Batch: storage.Batch{If: []storage.Condition{free}}}
 	if owner == "" {
-		next.Todo, next.Waits = todo, wf.Queue != "" && !wf.Delayed()
+		wf.Todo, wf.Waits = todo, wf.Queue != "" && !wf.Delayed()
 		w.Batch.Ops = append(w.Batch.Ops, storage.Put(todo, nil))
-		return w, w.rewrite(&next)
+		return w, w.rewrite(wf)
 	}
-	if err := w.append(&Hold{Workflow: &next}, []checkpoint.Event{{Kind: checkpoint.KindClaimed, By: owner}}, 0, Reading{Wall: now}); err != nil {
+	if err := w.append(&Hold{Workflow: wf}, []checkpoint.Event{{Kind: checkpoint.KindClaimed, By: owner}}, 0, Reading{Wall: now}); err != nil {
 		return nil, err
 	}
-	w.take(&next, owner, next.Base, now)
-	return w, w.rewrite(&next)
+	w.take(wf, owner, wf.Base, now)
+	return w, w.rewrite(wf)
 }

@@ -185,7 +185,7 @@ func TestAnotherLifeIsNotSeen(t *testing.T) {
 	h := started(t, s, "o", "me")
 	stray := Entry{Checkpoint: checkpoint.Checkpoint{Number: h.Head + 1, Time: noon, Events: []checkpoint.Event{{Kind: checkpoint.KindFired}}}, generation: "another", commit: NewCommitID()}
 	key := h.Workflow.Log().Checkpoint(stray.Number)
-	raw, err := stray.seal(key)
+	raw, err := stray.seal(key, new(stored))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +268,7 @@ func TestClaimRecordsVerbs(t *testing.T) {
 	h := started(t, s, "o", "me")
 	wf := *h.Workflow
 	wf.State, wf.Verbs = 1, []Verb{{"retry", "ann", "mended"}}
-	_, put, err := wf.seal()
+	put, err := wf.seal()
 	if err != nil {
 		t.Fatal(err)
 	}

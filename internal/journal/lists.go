@@ -68,18 +68,18 @@ func (w *Workflow) sameRows(before *Workflow) bool {
 		(len(w.Attention) > 0) == (len(before.Attention) > 0)
 }
 
-// Replace returns next with its encoding, and the operations that store it in place of before:
-// its record and what this changes in lists. before may be nil, for nothing.
-func Replace(before, next *Workflow) (*Workflow, []storage.Op, error) {
-	after, put, err := next.seal()
+// Replace encodes next, and appends to ops what stores it in place of before: its record, and
+// what this changes in lists. before may be nil, for nothing.
+func Replace(ops []storage.Op, before, next *Workflow) ([]storage.Op, error) {
+	put, err := next.seal()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	ops := []storage.Op{put}
-	if after.sameRows(before) {
-		return after, ops, nil
+	ops = append(ops, put)
+	if next.sameRows(before) {
+		return ops, nil
 	}
-	gone, there := before.Rows(), after.Rows()
+	gone, there := before.Rows(), next.Rows()
 	for _, key := range gone {
 		if !contains(there, key) {
 			ops = append(ops, storage.Delete(key))
@@ -87,14 +87,14 @@ func Replace(before, next *Workflow) (*Workflow, []storage.Op, error) {
 	}
 	for _, key := range there {
 		if !contains(gone, key) {
-			row, err := PutRow(key, after.ID)
+			row, err := PutRow(key, next.ID)
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 			ops = append(ops, row)
 		}
 	}
-	return after, ops, nil
+	return ops, nil
 }
 
 func contains(rows [][]byte, key []byte) bool {

@@ -40,8 +40,7 @@ var errWaits = errors.New("checkpoint: claim of a run that was not admitted to i
 
 // depart removes an ended run from the lists by which it is found, and from its slot. If a schedule
 // has started it, an engine looks at the schedule next.
-func (w *Write) depart(ended *Workflow) *Workflow {
-	wf := *ended
+func (w *Write) depart(wf *Workflow) {
 	if wf.Owner != "" {
 		w.Batch.Ops = append(w.Batch.Ops, storage.Delete(keys.Held(wf.Owner, wf.ID)))
 	}
@@ -57,5 +56,4 @@ func (w *Write) depart(ended *Workflow) *Workflow {
 	if wf.Schedule != "" {
 		w.Batch.Ops = append(w.Batch.Ops, storage.Put(keys.ScheduleHint(wf.Schedule), nil))
 	}
-	return &wf
 }

@@ -279,7 +279,8 @@ func (w *Workflow) Streaming() (*Workflow, []storage.Op, error) {
 	next := *w
 	next.State++
 	next.Stream()
-	return Replace(w, &next)
+	ops, err := Replace(nil, w, &next)
+	return &next, ops, err
 }
 
 // Chosen returns the run's choice of a change, or nil if there is none.
@@ -312,7 +313,7 @@ func (w *Workflow) Enqueue(now time.Time) (storage.Batch, error) {
 	next.undelay()
 	next.State++
 	next.Waits, next.Todo = true, keys.Line(w.Queue, now, w.ID)
-	_, ops, err := Replace(w, &next)
+	ops, err := Replace(nil, w, &next)
 	return storage.Batch{
 		If:  []storage.Condition{w.Unchanged()},
 		Ops: append(ops, storage.Delete(w.Todo), storage.Put(next.Todo, nil)),
@@ -410,16 +411,17 @@ func (w *Workflow) Unchanged() storage.Condition {
 	return storage.Equal(w.key, w.raw)
 }
 
-// seal returns a copy of w with its encoding, and the operation that stores it.
-func (w *Workflow) seal() (*Workflow, storage.Op, error) {
-	key := keys.Workflow(w.ID)
-	raw, err := record.Seal(key, Version, w, w.unknown)
-	if err != nil {
-		return nil, storage.Op{}, err
+// seal encodes w and returns the operation that stores it.
+func (w *Workflow) seal() (storage.Op, error) {
+	if w.key == nil {
+		w.key = keys.Workflow(w.ID)
 	}
-	c := *w
-	c.key, c.raw = key, raw
-	return &c, storage.Put(key, raw), nil
+	raw, err := record.Seal(w.key, Version, w, w.unknown)
+	if err != nil {
+		return storage.Op{}, err
+	}
+	w.raw = raw
+	return storage.Put(w.key, raw), nil
 }
 
 // OpenWorkflow decodes a stored workflow record.

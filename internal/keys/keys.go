@@ -57,7 +57,9 @@ func LogOf(generation string) Log { return Log{"log:", generation, ":"} }
 func LogUnder(id string) Log { return Log{"wf:", id, ":ckpt:"} }
 
 // Prefix is what the keys of the checkpoints begin with: log:{generation}: or wf:{id}:ckpt:.
-func (l Log) Prefix() []byte { return append(key(l.family, l.owner), l.end...) }
+func (l Log) Prefix() []byte {
+	return append(roomy(len(l.end)+numberDigits, l.family, l.owner), l.end...)
+}
 
 // Checkpoint is the key of checkpoint n: log:{generation}:{n} or wf:{id}:ckpt:{n}.
 func (l Log) Checkpoint(n uint64) []byte { return appendNumber(l.Prefix(), n, numberDigits) }
@@ -102,7 +104,7 @@ func SignalNames(k []byte) (name, signalID string, err error) {
 
 // Inbox is the key of entry seq in a workflow's order of acceptance: inbox:{id}:{seq}.
 func Inbox(id string, seq uint64) []byte {
-	return appendNumber(append(key("inbox:", id), ':'), seq, numberDigits)
+	return appendNumber(append(roomy(1+numberDigits, "inbox:", id), ':'), seq, numberDigits)
 }
 
 // InboxFrom is the range of a workflow's inbox, starting at seq.
@@ -405,7 +407,12 @@ func IndexAll() storage.Range { return storage.Prefix([]byte("ix:")) }
 // Listed is the key of a workflow in the list of a type and a status, in the order in which
 // workflows came into the status: ls:{type}:{status}:{time}:{generation}.
 func Listed(workflow, status string, since time.Time, generation string) []byte {
-	return storage.AppendKey(append(appendTime(append(key("ls:", workflow, status), ':'), since), ':'), generation)
+	return inList(roomy(len("::")+timeDigits+len(generation), "ls:", workflow, status), since, generation)
+}
+
+// inList appends a workflow's place in a list to the key of the list.
+func inList(list []byte, since time.Time, generation string) []byte {
+	return storage.AppendKey(append(appendTime(append(list, ':'), since), ':'), generation)
 }
 
 // ListOf is the range of the list of a type and a status.
@@ -430,7 +437,7 @@ func ListedSince(k []byte) (time.Time, error) { return timeIn(k, 3) }
 // Labelled is the key of a workflow in the list of a label, a value and a status:
 // ll:{label}:{value}:{status}:{time}:{generation}.
 func Labelled(label, value, status string, since time.Time, generation string) []byte {
-	return storage.AppendKey(append(appendTime(append(key("ll:", label, value, status), ':'), since), ':'), generation)
+	return inList(roomy(len("::")+timeDigits+len(generation), "ll:", label, value, status), since, generation)
 }
 
 // LabelledOf is the range of the list of a label, a value and a status.
@@ -641,8 +648,12 @@ func nth(k []byte, i int) (string, error) {
 	return parts[i], nil
 }
 
-func key(family string, components ...string) []byte {
-	n := len(family) + len(components) + 32 // 32: room for what callers append
+// key returns a key with room for a short suffix.
+func key(family string, components ...string) []byte { return roomy(8, family, components...) }
+
+// roomy returns a key with room for as many bytes behind it.
+func roomy(room int, family string, components ...string) []byte {
+	n := len(family) + len(components) + room
 	for _, c := range components {
 		n += len(c)
 	}

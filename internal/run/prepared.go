@@ -126,13 +126,15 @@ func (s *PreparedStart) Returns(ctx context.Context, input any) error {
 // Decide returns the whole start as one batch.
 func (s *PreparedStart) Decide() (*journal.Write, error) {
 	now := s.host.Now()
-	owner, floor := "", uint64(0)
+	owner, todo, floor := "", []byte(nil), uint64(0)
 	if s.Owner != nil {
 		owner, floor = s.Owner.Name(), s.Owner.Least()
+	} else {
+		todo = EntryOf(s.Workflow, now, s.Workflow.Generation)
 	}
 	wf := *s.Workflow
 	under := s.bind(&wf)
-	w, err := journal.Create(&wf, s.Replaces, owner, EntryOf(s.Workflow, now, s.Workflow.Generation), floor, now)
+	w, err := journal.Create(&wf, s.Replaces, owner, todo, floor, now)
 	if err != nil {
 		return nil, err
 	}

@@ -219,11 +219,10 @@ func (a *adoption) take(o *operation, c *journal.Change) error {
 		next := *a.wf
 		next.Parent = p
 		next.State++
-		_, ops, err := journal.Replace(a.wf, &next)
-		if err != nil {
+		var err error
+		if c.Ops, err = journal.Replace(c.Ops, a.wf, &next); err != nil {
 			return err
 		}
-		c.Ops = append(c.Ops, ops...)
 	}
 	if a.kid != nil {
 		c.If = append(c.If, a.kid.Unchanged())

@@ -431,11 +431,9 @@ func (x *Execution) refuse(c *UpdateCall, from *Asking, why *payload.Failure) (a
 		next := *wf
 		next.State++
 		next.Update()
-		_, rows, err := journal.Replace(wf, &next)
-		if err != nil {
+		if b.Ops, err = journal.Replace(b.Ops, wf, &next); err != nil {
 			return false, err
 		}
-		b.Ops = append(b.Ops, rows...)
 	}
 	mine := put[len(put)-1]
 	err = settle.Commit(x.Ctx, x.store, b, x.unsure, func(ctx context.Context) (bool, error) {

@@ -106,7 +106,7 @@ func (e *Worker) landed(d *Changing, done bool) {
 // owner of the workflow.
 func (e *Worker) Rewritten(wf, next *journal.Workflow) (*Changing, error) {
 	next.State++
-	_, ops, err := journal.Replace(wf, next)
+	ops, err := journal.Replace(nil, wf, next)
 	if err != nil {
 		return nil, err
 	}

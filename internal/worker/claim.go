@@ -232,7 +232,7 @@ func (l *Incarnation) damaged(ctx context.Context, wf *journal.Workflow, cause e
 		Since:  journal.Micro(l.Worker.Now()),
 	}}
 	free := l.Worker.ReleaseHeld(&next)
-	_, ops, err := journal.Replace(wf, &next)
+	ops, err := journal.Replace(nil, wf, &next)
 	if err != nil {
 		return err
 	}
