@@ -84,8 +84,8 @@ func TestPast(t *testing.T) {
 // A missing or damaged input is detected when it is needed, as it is without a past.
 func TestPastDamaged(t *testing.T) {
 	ctx, s := t.Context(), new(memory.Store)
-	wf, _, err := journal.Replace(nil, &journal.Workflow{ID: "w", Generation: "g", Type: "t", Base: 7})
-	if err != nil {
+	wf := &journal.Workflow{ID: "w", Generation: "g", Type: "t", Base: 7}
+	if _, err := journal.Replace(nil, nil, wf); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Put(keys.Input("w"), []byte("damaged"))}}); err != nil {
