@@ -17,12 +17,14 @@ type Row struct {
 
 // Rows returns the keys of the workflow's entries in lists. They follow from its record alone:
 // whatever rewrites the record changes them in the same commit. A tombstone has none.
-func (w *Workflow) Rows() [][]byte {
+func (w *Workflow) Rows() [][]byte { return w.appendRows(nil) }
+
+func (w *Workflow) appendRows(rows [][]byte) [][]byte {
 	if w == nil || w.Tombstone() {
-		return nil
+		return rows
 	}
 	status, since := string(w.Status), Time(w.Since())
-	rows := [][]byte{keys.Index(w.Generation), keys.Listed(w.Type, status, since, w.Generation)}
+	rows = append(rows, keys.Index(w.Generation), keys.Listed(w.Type, status, since, w.Generation))
 	if len(w.Labels) > 0 { // to sort nothing would allocate
 		for _, label := range slices.Sorted(maps.Keys(w.Labels)) {
 			rows = append(rows, keys.Labelled(label, w.Labels[label], status, since, w.Generation))
@@ -79,7 +81,9 @@ func Replace(ops []storage.Op, before, next *Workflow) ([]storage.Op, error) {
 	if next.sameRows(before) {
 		return ops, nil
 	}
-	gone, there := before.Rows(), next.Rows()
+	var space [2][4][]byte
+	gone, there := before.appendRows(space[0][:0]), next.appendRows(space[1][:0])
+	row := &Row{next.ID}
 	for _, key := range gone {
 		if !contains(there, key) {
 			ops = append(ops, storage.Delete(key))
@@ -87,11 +91,11 @@ func Replace(ops []storage.Op, before, next *Workflow) ([]storage.Op, error) {
 	}
 	for _, key := range there {
 		if !contains(gone, key) {
-			row, err := PutRow(key, next.ID)
+			put, err := row.put(key)
 			if err != nil {
 				return nil, err
 			}
-			ops = append(ops, row)
+			ops = append(ops, put)
 		}
 	}
 	return ops, nil
@@ -102,8 +106,10 @@ func contains(rows [][]byte, key []byte) bool {
 }
 
 // PutRow returns the operation that stores a workflow's entry in a list.
-func PutRow(key []byte, id string) (storage.Op, error) {
-	raw, err := record.Seal(key, Version, &Row{id}, nil)
+func PutRow(key []byte, id string) (storage.Op, error) { return (&Row{id}).put(key) }
+
+func (r *Row) put(key []byte) (storage.Op, error) {
+	raw, err := record.Seal(key, Version, r, nil)
 	return storage.Put(key, raw), err
 }
 
