@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -132,7 +133,7 @@ func TestStoreIsOutgrownUnderALivingEngine(t *testing.T) {
 				written := make(chan storage.Batch, 10_000)
 				f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
 					if c.Method == "Commit" && outgrown.Load() {
-						written <- c.Batch
+						written <- storage.Batch{If: slices.Clone(c.Batch.If), Ops: slices.Clone(c.Batch.Ops)}
 					}
 					return storagetest.None
 				})

@@ -53,7 +53,7 @@ type Storage interface {
 	// If the context ends while the batch is still queued, Commit withdraws the
 	// batch and returns a *WithdrawnError. Once the batch is being written,
 	// Commit waits for the outcome, up to the adapter's own deadline. It does
-	// not read the caller's bytes after it has returned.
+	// not read the caller's bytes or slices after it has returned.
 	Commit(ctx context.Context, b Batch) error
 
 	// Capabilities returns what this store supports. It never changes.

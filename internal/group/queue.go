@@ -48,7 +48,9 @@ type Queue struct {
 	lastErr error     // of the last group or function; nil if it succeeded
 	idle    sync.Cond // on mu; signalled when led becomes false
 
-	tickets sync.Pool // of *ticket, which nobody else knows any more
+	// Tickets for reuse. Each queue has its own, because a channel made in a testing/synctest
+	// bubble cannot be used outside of it.
+	tickets sync.Pool
 
 	// The leader's working memory. Only the leader uses it.
 	members  []*ticket

@@ -113,7 +113,6 @@ func (s *startCall) try(ctx context.Context) (info weft.Info, again bool, err er
 	if err != nil {
 		return weft.Info{}, false, err
 	}
-	defer w.Free()
 	a, err := s.accept(w)
 	if err != nil {
 		return weft.Info{}, false, err
@@ -123,8 +122,11 @@ func (s *startCall) try(ctx context.Context) (info weft.Info, again bool, err er
 	case err == nil:
 		s.Begun(w)
 		s.accepted = a
-		return run.InfoOf(w.After), false, nil
+		info = run.InfoOf(w.After)
+		w.Free()
+		return info, false, nil
 	case errors.Is(err, storage.ErrConflict):
+		w.Free()
 		if s.first != nil {
 			a, earlier, err := s.intake.earlier(ctx, s.first)
 			if s.accepted = a; earlier || err != nil {

@@ -37,7 +37,6 @@ func (e *Intake) StartTogether(ctx context.Context, p *run.PreparedStart, b stor
 	if err != nil {
 		return weft.Info{}, err
 	}
-	defer w.Free()
 	w.Batch.If = append(w.Batch.If, b.If...)
 	w.Batch.Ops = append(w.Batch.Ops, b.Ops...)
 	err = settle.Commit(ctx, e.Store, w.Batch, s.unsure, s.landed)

@@ -51,10 +51,11 @@ type Write struct {
 
 var unused = sync.Pool{New: func() any { return new(Write) }}
 
-// NewWrite returns space for AppendTo.
+// NewWrite returns space for AppendTo, or for the batch of a start.
 func NewWrite() *Write { return unused.Get().(*Write) }
 
-// Free gives back what NewWrite has returned, when its commit is over: no store needs a batch any longer.
+// Free gives w back, to be used again. Its commit is over, and its outcome known: if it is not, w is
+// left to the garbage collector, in case that the store still has the batch.
 func (w *Write) Free() {
 	*w = Write{}
 	unused.Put(w)

@@ -654,11 +654,13 @@ func (h *Host) ReleaseHeld(wf *journal.Workflow) []storage.Op {
 // execution: the state in memory is no longer reliable.
 func (x *Execution) commit(c journal.Change) (done bool, err error) {
 	w := journal.NewWrite()
-	defer w.Free()
 	if err := x.appending(w, c); err != nil {
 		return false, err
 	}
-	return x.committed(w, len(c.If) > 0)
+	if done, err = x.committed(w, len(c.If) > 0); err == nil {
+		w.Free()
+	}
+	return done, err
 }
 
 // committed commits w. conditional reports whether w has conditions beside those of the run itself.

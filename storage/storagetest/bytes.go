@@ -77,9 +77,11 @@ func bytesAreNotSharedByCalls(t *trial) {
 			for j := range value {
 				value[j] = byte(round)
 			}
-			if err := t.store.Commit(t.Context(), batch(storage.Put(key, value))); err != nil {
+			b := batch(storage.Put(key, value))
+			if err := t.store.Commit(t.Context(), b); err != nil {
 				return fmt.Errorf("Commit: got %w, want nil", err)
 			}
+			clear(b.Ops)
 			scribble(key, value)
 			got, err := t.store.Get(t.Context(), []byte(fmt.Sprint("key", i)))
 			if err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(round)}, large)) {
