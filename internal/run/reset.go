@@ -209,7 +209,7 @@ func (x *Execution) adopts(c *child, there *journal.Workflow) (*adoption, error)
 }
 
 // take adds to c that o has a for its child.
-func (a *adoption) take(o *operation, c *journal.Change) error {
+func (a *adoption) take(o *operation, c *journal.Change) (err error) {
 	p := o.child.starting.Workflow.Parent
 	c.If = append(c.If, a.wf.Unchanged())
 	if p == nil {
@@ -219,7 +219,6 @@ func (a *adoption) take(o *operation, c *journal.Change) error {
 		next := *a.wf
 		next.Parent = p
 		next.State++
-		var err error
 		if c.Ops, err = journal.Replace(c.Ops, a.wf, &next); err != nil {
 			return err
 		}
