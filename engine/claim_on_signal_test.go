@@ -46,7 +46,7 @@ func TestSignalTakesParkedRun(t *testing.T) {
 			if c.Method == "Commit" && isOf(c.Batch, "w") {
 				mu.Lock()
 				defer mu.Unlock()
-				commits = append(commits, storage.Batch{If: slices.Clone(c.Batch.If), Ops: slices.Clone(c.Batch.Ops)})
+				commits = append(commits, kept(c.Batch))
 			}
 			return storagetest.None
 		})

@@ -184,6 +184,12 @@ func rewrite(t testing.TB, s storage.Storage, id string, change func(*journal.Wo
 	return was, &next
 }
 
+// kept returns b for later: after Commit, the caller uses its slices for something else.
+func kept(b storage.Batch) storage.Batch {
+	b.If, b.Ops = slices.Clone(b.If), slices.Clone(b.Ops)
+	return b
+}
+
 // puzzling is an activity that fails, and of which a person is asked what became of it
 // until its verifier knows.
 func puzzling(known *atomic.Bool) *activity.Activity[string, string] {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -133,7 +132,7 @@ func TestStoreIsOutgrownUnderALivingEngine(t *testing.T) {
 				written := make(chan storage.Batch, 10_000)
 				f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
 					if c.Method == "Commit" && outgrown.Load() {
-						written <- storage.Batch{If: slices.Clone(c.Batch.If), Ops: slices.Clone(c.Batch.Ops)}
+						written <- kept(c.Batch)
 					}
 					return storagetest.None
 				})

@@ -70,7 +70,7 @@ func (o *opening) Scan(ctx context.Context, in storage.Range) ([]storage.Entry, 
 }
 
 func (o *opening) Commit(ctx context.Context, b storage.Batch) error {
-	b.If, b.Ops = slices.Clone(b.If), slices.Clone(b.Ops) // it may land when the caller uses them for something else
+	b = kept(b) // it may land late
 	return o.await(ctx, storagetest.Call{Method: "Commit", Batch: b}).err
 }
 

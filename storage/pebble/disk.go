@@ -31,7 +31,7 @@ type disk struct {
 	files  *place.Files // the place of dir; nil if FS is in memory
 	failed atomic.Pointer[error]
 	log    atomic.Pointer[place.Files] // the place of the log
-	logs   sync.Map                    // name to *file: the logs that are open for writing
+	last   atomic.Pointer[file]        // the log that was created last
 
 	memory  *vfs.MemFS    // has what is created after the failure
 	waiting chan struct{} // closed by abandon
@@ -146,17 +146,16 @@ func (d *disk) create(name string, k kind, create func() (vfs.File, error)) (vfs
 	if err == nil {
 		var f vfs.File
 		if f, err = create(); err == nil {
-			if strings.HasSuffix(name, ".log") && d.files != nil {
-				if log, err := place.Of(name); err == nil {
-					d.log.Store(log)
-				} else {
-					d.fail(err)
-				}
-			}
-			w := &file{File: f, disk: d, kind: k}
+			w := &file{File: f, disk: d, kind: k, name: name}
 			if strings.HasSuffix(name, ".log") {
-				w.log = name
-				d.logs.Store(name, w)
+				d.last.Store(w)
+				if d.files != nil {
+					if log, err := place.Of(name); err == nil {
+						d.log.Store(log)
+					} else {
+						d.fail(err)
+					}
+				}
 			}
 			return w, nil
 		}
@@ -193,8 +192,8 @@ func (d *disk) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
 		return d.memory.Open(name, o...)
 	}
 	f, err := d.FS.Open(name, o...)
-	if w, ok := d.logs.Load(name); err == nil && ok {
-		return &prefix{f, w.(*file).written.Load()}, nil
+	if w := d.last.Load(); err == nil && w != nil && w.name == name {
+		return &prefix{f, io.LimitReader(f, w.written.Load())}, nil
 	}
 	return f, err
 }
@@ -204,17 +203,10 @@ func (d *disk) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
 // pebble takes for damage: https://github.com/cockroachdb/pebble/issues/5142.
 type prefix struct {
 	vfs.File
-	left int64
+	part io.Reader
 }
 
-func (p *prefix) Read(b []byte) (int, error) {
-	if p.left == 0 && len(b) > 0 {
-		return 0, io.EOF
-	}
-	n, err := p.File.Read(b[:min(int64(len(b)), p.left)])
-	p.left -= int64(n)
-	return n, err
-}
+func (p *prefix) Read(b []byte) (int, error) { return p.part.Read(b) }
 
 func (d *disk) OpenDir(name string) (vfs.File, error) {
 	f, err := d.FS.OpenDir(name)
@@ -286,7 +278,7 @@ type file struct {
 	vfs.File
 	disk    *disk
 	kind    kind
-	log     string       // the name of a log
+	name    string       // "" if it existed
 	written atomic.Int64 // how many bytes, from the start
 }
 
@@ -353,9 +345,6 @@ func (f *file) Preallocate(at, n int64) error {
 
 // Close closes the file also after a failure.
 func (f *file) Close() error {
-	if f.log != "" {
-		f.disk.logs.Delete(f.log)
-	}
 	err := f.File.Close()
 	if err == nil {
 		return nil
