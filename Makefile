@@ -30,7 +30,7 @@ npm:
 # Some of the tests of the engine and of the control plane that have a subtest for each store, on etcd. make torture runs
 # all of the engine's.
 etcd:
-	storage/etcd/testdata/root/run test -count=1 -timeout 30m -run '^(TestHooksEndWithTheirRun|TestInfoHasTheFailureOfResult|TestPageOfTheLongestNames|TestReading.*|TestRetention|TestRetentionOf.*|TestRetentionWaitsForSignals|TestRetryOfWhatIsPurgedMeanwhile|TestSignalClearedWhileItIsReceived|TestResolve.*|TestTerminateWhatNeverRests|TestWhatComesBesideARemoval|TestWhatTimedOutIsRecordedAsThat|TestAnOperatorDecidesWhatTimedOut|TestReplayOfWhatCannotBeDecodedIsHeld|TestCompensateWhoseResultCannotBeDecoded|TestLateReturnLeavesTheQuestion)$$/^etcd$$|^TestEveryStoreCallMayFail$$/^etcd$$/^(steps|signals)$$' ./engine
+	storage/etcd/testdata/root/run test -count=1 -timeout 30m -run '^(TestHooksEndWithTheirRun|TestInfoHasTheFailureOfResult|TestPageOfTheLongestNames|TestReading.*|TestRetention|TestRetentionOf.*|TestRetentionWaitsForSignals|TestRetryOfWhatIsPurgedMeanwhile|TestSignalClearedWhileItIsReceived|TestResolve.*|TestTerminateWhatNeverRests|TestWhatComesBesideARemoval|TestWhatTimedOutIsRecordedAsThat|TestAnOperatorDecidesWhatTimedOut|TestReplayOfWhatCannotBeDecodedIsHeld|TestCompensateWhoseResultCannotBeDecoded|TestLateReturnLeavesTheQuestion)$$/^etcd$$|^TestEveryStoreCallMayFail$$/^etcd$$/^(steps|signals)$$|^TestSimulationOnStores$$/^etcd$$' ./engine
 	storage/etcd/testdata/root/run test -count=1 -timeout 10m -run '^Test64StartsAtOnceAreOne$$/^etcd$$' ./control
 
 # The inner loop: no servers and no kills.
@@ -47,7 +47,7 @@ locks:
 torture:
 	WEFT_TORTURE=1 WEFT_RESTARTS=200 WEFT_KILLS=1000 WEFT_DAMAGES=10000 go test $(race) -timeout 2h -count=1 $$(go list ./... | grep -v '/world/npm$$')
 	WEFT_TORTURE=1 $(MAKE) npm
-	WEFT_TORTURE=1 go test -timeout 2h -count=1 -run 'TestSimulation$$' ./engine ./idempotency
+	WEFT_TORTURE=1 go test -timeout 2h -count=1 -run 'TestSimulation$$|TestSimulationOnStores' ./engine ./idempotency
 	go run ./examples/crash -kills 1000 -store sqlite
 	go run ./examples/crash -kills 1000 -store bolt
 	go run ./examples/crash -kills 1000 -store postgres

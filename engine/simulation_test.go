@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -164,7 +165,7 @@ var simMeets = map[string]int{
 // A simulation is the play of one seed.
 type simulation struct {
 	seed  uint64
-	store *memory.Store
+	store storage.Storage
 	laws  *laws
 
 	ledger ledger // guarded by laws.mu
@@ -225,24 +226,40 @@ func (s *simulation) note(how, what string) {
 	s.trace = append(s.trace, line)
 }
 
-// simulate plays a seed.
-func simulate(t *testing.T, seed uint64) *simulation {
+// simulate plays a seed on a store in memory.
+func simulate(t *testing.T, seed uint64) *simulation { return simulateOn(t, seed, nil) }
+
+// simulateOn plays a seed on a store that open returns, beside one in memory, with which everything that it answers is
+// compared.
+func simulateOn(t *testing.T, seed uint64, open func(testing.TB) storage.Storage) *simulation {
+	model := new(memory.Store)
 	s := &simulation{
-		seed: seed, dice: rand.New(rand.NewPCG(seed, 1)), store: new(memory.Store), met: map[string]int{}, waiting: map[string]error{},
+		seed: seed, dice: rand.New(rand.NewPCG(seed, 1)), store: model, met: map[string]int{}, waiting: map[string]error{},
 		sum: fnv.New64a(), asked: map[string]bool{}, reset: map[string]bool{}, resets: map[string]int{}, chores: map[string][]chore{}, flock: map[string][]chore{}, spoke: map[string][]chore{}, coming: map[string]int{},
 		ledger: ledger{done: map[string]bool{}, seen: map[string]uint64{}, asked: map[string]int{}},
 	}
-	s.laws = newLaws(s.store, simTTL)
+	s.laws = newLaws(model, simTTL)
 	s.laws.builds = s.builds()
 	s.laws.vouched = func(key string) bool { return s.ledger.done[key] }
 	s.laws.met = s.meet
-	if seed%7 == 3 {
-		madeEarlier(t, s.store)
-		s.meet("in a store of an earlier release")
-	}
 	virtual(t, func(t *testing.T) {
-		if err := s.play(t); err != nil {
-			t.Fatalf("%v\n\nWEFT_SEED=%d go test -v -run TestSimulation ./engine repeats this. The last turns were:\n%s", err, seed, strings.Join(s.trace[max(0, len(s.trace)-60):], "\n"))
+		var both *compared
+		if open != nil {
+			both = &compared{Storage: open(t), model: model}
+			defer both.Close()
+			s.store = both
+		}
+		if seed%7 == 3 {
+			madeEarlier(t, s.store)
+			s.meet("in a store of an earlier release")
+		}
+		err := s.play(t)
+		if both != nil {
+			err = cmp.Or(both.equal(), err)
+			s.met["calls compared"] = both.calls
+		}
+		if err != nil {
+			t.Fatalf("%v\n\nWEFT_SEED=%d go test -v -run '%s$' ./engine repeats this. The last turns were:\n%s", err, seed, t.Name(), strings.Join(s.trace[max(0, len(s.trace)-60):], "\n"))
 		}
 	})
 	return s

@@ -36,7 +36,7 @@ func TestEngine(t *testing.T) {
 }
 
 // notHere is the tests of the engine that are left out: those with a subtest for bbolt that need a store in one file, which
-// have counterparts in this package; one whose other subtests must run, too; and the simulation, which needs no real store.
+// have counterparts in this package; one whose other subtests must run, too; and TestSimulation, which is on the store in memory.
 const notHere = "^(TestDamagedFileNeverGivesAnotherPayload|TestEngineEndsWithTheFilesOfItsStore|TestErrorsOfAFullDisk|TestImageOfADiskInUse|" +
 	"TestWhatALaterReleaseWroteIsKept|TestSimulation)$"
 
@@ -45,7 +45,7 @@ var some = []string{
 	"TestEqualSendsAtOnce", "TestFaultsOnRealStores", "TestKeyAndContentAreOfOneMoment", "TestPageOfTheLongestNames",
 	"TestProgressInFiles", "TestReadingRacesWithPurge", "TestReadingWhatIsPurgedMeanwhile", "TestResolve.*",
 	"TestRestoredStoresRepeatNoToken", "TestRetryOfWhatIsPurgedMeanwhile", "TestRollingDeployOnFiles", "TestSenderDies",
-	"TestSignalClearedWhileItIsReceived", "TestStoreOfANewerReleaseIsRefused", "TestTerminateWhatNeverRests",
+	"TestSignalClearedWhileItIsReceived", "TestSimulationOnStores", "TestStoreOfANewerReleaseIsRefused", "TestTerminateWhatNeverRests",
 	"TestWhatTimedOutIsRecordedAsThat",
 }
 
