@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
+	"github.com/weft-go/weft/internal/filelock"
 	"github.com/weft-go/weft/internal/place"
 	"github.com/weft-go/weft/storage"
 )
@@ -52,7 +53,12 @@ func (s *Store) openFile(mapSize int) error {
 			return nil, err
 		}
 		s.file = f
-		if err := flock(f, s.readOnly); err != nil { // so that nobody writes during the check
+		// bbolt will take the same lock a moment later. It is taken here so that nobody writes during the check. Where filelock has
+		// none, bbolt's has to do.
+		switch err := filelock.Lock(f, s.readOnly); {
+		case err == storage.ErrInUse:
+			return nil, errInUse
+		case err != nil && !errors.Is(err, errors.ErrUnsupported):
 			return nil, err
 		}
 		if err := s.place(path); err != nil {

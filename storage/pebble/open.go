@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
 
+	"github.com/weft-go/weft/internal/filelock"
 	"github.com/weft-go/weft/internal/place"
 	"github.com/weft-go/weft/storage"
 )
@@ -24,8 +25,6 @@ import (
 // the log tells a torn end from damage. A higher one is a decision: a release before could not
 // open the store any more.
 const format = pebble.FormatTableFormatV6
-
-var errInUse = fmt.Errorf("%w; stop that one: one process at a time can open the folder, or several with Options.ReadOnly", storage.ErrInUse)
 
 // memTables is how many tables may be in memory until one of them is written.
 const memTables = 4
@@ -71,7 +70,10 @@ func (s *Store) locked(path string) error {
 	if !opened.IsDir() {
 		return fmt.Errorf("a file is there, and the store needs a folder")
 	}
-	if err := flock(s.lock, s.options.ReadOnly); err != nil {
+	switch err := filelock.Lock(s.lock, s.options.ReadOnly); {
+	case err == storage.ErrInUse:
+		return fmt.Errorf("%w; stop that one: one process at a time can open the folder, or several with Options.ReadOnly", err)
+	case err != nil:
 		return err
 	}
 	if s.files, err = place.Of(path, s.dir); err != nil {

@@ -36,6 +36,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/weft-go/weft/internal/filelock"
 	"github.com/weft-go/weft/internal/group"
 	"github.com/weft-go/weft/internal/known"
 	"github.com/weft-go/weft/internal/place"
@@ -132,9 +133,7 @@ func (s *Store) release() error {
 	if s.lock == nil {
 		return nil
 	}
-	// To close the folder is not enough: a process that this one is just starting, for whatever purpose, has a copy of its
-	// descriptors until it executes its program, and would hold the lock as long.
-	return errors.Join(funlock(s.lock), s.lock.Close())
+	return errors.Join(filelock.Unlock(s.lock), s.lock.Close())
 }
 
 // Capabilities returns all capabilities but Shared, and no batches if read-only.

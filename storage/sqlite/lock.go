@@ -2,12 +2,15 @@ package sqlite
 
 import (
 	"errors"
+	"fmt"
 	"os"
+
+	"github.com/weft-go/weft/internal/filelock"
+	"github.com/weft-go/weft/storage"
 )
 
 // A lock is held by one opener of a file at a time, also within one process, or by
-// several that share it. The operating system releases it when the process ends. The
-// file is never removed: removing it while another process holds the lock would let a
+// several that share it. The file is never removed: removing it while another process holds the lock would let a
 // third one in. Its content is ignored.
 type lock struct{ file *os.File }
 
@@ -21,7 +24,7 @@ func acquire(path string, shared bool) (*lock, error) {
 		}
 		opened, err := f.Stat()
 		if err == nil {
-			err = flock(f, shared)
+			err = locked(f, shared)
 		}
 		if err != nil {
 			f.Close()
@@ -34,6 +37,17 @@ func acquire(path string, shared bool) (*lock, error) {
 	}
 }
 
-// release gives the lock back. To close the file is not enough: a process that this one is just starting, for whatever purpose,
-// has a copy of its descriptors until it executes its program, and would hold the lock as long.
-func (l *lock) release() error { return errors.Join(funlock(l.file), l.file.Close()) }
+// locked locks a file, or says what to do instead.
+func locked(f *os.File, shared bool) error {
+	err := filelock.Lock(f, shared)
+	switch {
+	case err != storage.ErrInUse:
+		return err
+	case shared:
+		return fmt.Errorf("%w, that has it for itself: %s is locked; each must set Options.Shared", err, f.Name())
+	}
+	return fmt.Errorf("%w: %s is locked; stop that one, or set Options.Shared in each, which lets several processes open it", err, f.Name())
+}
+
+// release gives the lock back.
+func (l *lock) release() error { return errors.Join(filelock.Unlock(l.file), l.file.Close()) }

@@ -21,7 +21,7 @@ import (
 	"github.com/weft-go/weft/testdata/releases/shop"
 )
 
-// span is how long an engine works at most before it is killed.
+// span is how long an engine works at most before it is killed, on a machine that does nothing else.
 const span = 500 * time.Millisecond
 
 // Turns has both releases alternate on a store.
@@ -29,6 +29,7 @@ type turns struct {
 	at, before string
 	families   families
 	plan       plan
+	span       time.Duration
 	open       map[int]bool
 	trouble    []string
 
@@ -39,9 +40,10 @@ type turns struct {
 	wentOn                   string
 }
 
-// alternate has the release before and this one alternate: so many turns of each. Each ends with a kill, with
-// workflows, schedules, updates and bulk operations in progress. The release before changes no record that it does
-// not know. At the end, an engine of this release finishes everything.
+// alternate has the release before and this one alternate: so many turns of each, and more and longer ones if these have
+// not met everything, as on a busy machine. Each ends with a kill, with workflows, schedules, updates and bulk operations
+// in progress. The release before changes no record that it does not know. At the end, an engine of this release
+// finishes everything.
 func alternate(ctx context.Context, at, before string, fs families, rounds int) error {
 	t := &turns{at: at, before: before, families: fs, open: map[int]bool{}, met: map[string]int{},
 		plan: plan{Store: at, Next: 1, Began: time.Now().Truncate(time.Second).Add(time.Second)}}
@@ -53,13 +55,14 @@ func alternate(ctx context.Context, at, before string, fs families, rounds int) 
 	if err := first.stop(); err != nil {
 		return fmt.Errorf("the release before makes the store: %w", err)
 	}
-	for round := range rounds {
-		t.plan.Turn = round + 1
+	least := rounds >= 6 // fewer need not meet everything
+	for turn := 1; turn <= rounds || least && turn <= 5*rounds && t.missing() != ""; turn++ {
+		t.plan.Turn, t.span = turn, span*time.Duration((turn+rounds-1)/rounds)
 		if err := t.now(ctx); err != nil {
-			return fmt.Errorf("turn %d of this release: %w", round+1, err)
+			return fmt.Errorf("turn %d of this release: %w", turn, err)
 		}
 		if err := t.then(ctx); err != nil {
-			return fmt.Errorf("turn %d of the release before: %w", round+1, err)
+			return fmt.Errorf("turn %d of the release before: %w", turn, err)
 		}
 	}
 	t.plan.Last = true
@@ -72,9 +75,15 @@ func alternate(ctx context.Context, at, before string, fs families, rounds int) 
 	kind, _, _ := strings.Cut(at, ":")
 	fmt.Printf("%s: %d turns of each release: %d workflows, of which the release before executed some %d times; %d updates answered; "+
 		"a schedule fired %d times, of which %d came while the release before had its turn; one that waited for a run which that ended went on %s later\n",
-		kind, rounds, t.plan.Next-1, t.executed, t.updated, t.fired, t.due, t.wentOn)
+		kind, t.plan.Turn, t.plan.Next-1, t.executed, t.updated, t.fired, t.due, t.wentOn)
 	fmt.Printf("%s: the release before left alone %s\n", kind, t.counts())
-	return t.enough(rounds)
+	if what := t.missing(); least && what != "" {
+		return fmt.Errorf("after %d turns there was %s in a turn of the release before", t.plan.Turn, what)
+	}
+	if least && (t.updated == 0 || t.wentOn == "") {
+		return fmt.Errorf("nothing was put to the test: %d updates; a schedule that went on: %q", t.updated, t.wentOn)
+	}
+	return nil
 }
 
 func (t *turns) counts() string {
@@ -85,20 +94,20 @@ func (t *turns) counts() string {
 	return strings.Join(counts, ", ")
 }
 
-// enough returns an error if too little was met for the turns to mean anything.
-func (t *turns) enough(rounds int) error {
-	if rounds < 6 {
-		return nil
-	}
+// missing returns what the turns so far have not met, or nothing.
+func (t *turns) missing() string {
 	for _, f := range []string{"sch:", "due:", "bulk:", "upd:", "upr:", ":upd:", ":pub:", "hook:", "hk:", "stream:", "chunk:"} {
 		if t.met[f] == 0 {
-			return fmt.Errorf("no record of the family %s was there in a turn of the release before", f)
+			return "no record of the family " + f
 		}
 	}
-	if t.executed == 0 || t.updated == 0 || t.due == 0 || t.wentOn == "" {
-		return errors.New("nothing was put to the test")
+	switch {
+	case t.executed == 0:
+		return "no execution of a workflow"
+	case t.due == 0:
+		return "no time of a schedule"
 	}
-	return nil
+	return ""
 }
 
 // now is a turn of this release.
@@ -111,7 +120,7 @@ func (t *turns) now(ctx context.Context) error {
 	child := childproc.Child{Program: self, Env: todayEnv, Plan: t.plan, Stall: time.Minute,
 		Hear: func(line string) (time.Duration, bool) {
 			t.hear(line)
-			return rand.N(span), line == "works" && !t.plan.Last
+			return rand.N(t.span), line == "works" && !t.plan.Last
 		},
 	}
 	killed, err := child.Run(ctx)
@@ -184,8 +193,8 @@ func (t *turns) then(ctx context.Context) error {
 			t.plan.Delivered = run
 		}
 	}
-	time.Sleep(rand.N(span)) // and is killed while it does whatever it likes
-	if t.due == 0 {          // a time of the schedule passes at least once
+	time.Sleep(rand.N(t.span)) // and is killed while it does whatever it likes
+	if t.due == 0 {            // a time of the schedule passes at least once
 		time.Sleep(time.Until(began.Truncate(time.Second).Add(time.Second)))
 	}
 	old.die()

@@ -1,6 +1,6 @@
 //go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
 
-package sqlite
+package filelock
 
 import (
 	"errors"
@@ -9,8 +9,10 @@ import (
 	"runtime"
 )
 
-func flock(*os.File, bool) error {
+// Lock returns an error that wraps errors.ErrUnsupported.
+func Lock(*os.File, bool) error {
 	return fmt.Errorf("lock: not on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 
-func funlock(*os.File) error { return nil }
+// Unlock does nothing: nothing is locked.
+func Unlock(*os.File) error { return nil }

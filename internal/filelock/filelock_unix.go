@@ -1,9 +1,8 @@
 //go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
 
-package sqlite
+package filelock
 
 import (
-	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -11,7 +10,9 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-func flock(f *os.File, shared bool) error {
+// Lock locks the file for this opening of it alone, or together with others that share it. It does not wait: it returns storage.ErrInUse if
+// another opening holds a lock that excludes this one, also one in the same process.
+func Lock(f *os.File, shared bool) error {
 	how := unix.LOCK_EX
 	if shared {
 		how = unix.LOCK_SH
@@ -22,17 +23,16 @@ func flock(f *os.File, shared bool) error {
 			return nil
 		case unix.EINTR:
 		case unix.EWOULDBLOCK:
-			if shared {
-				return fmt.Errorf("%w, that has it for itself: %s is locked; each must set Options.Shared", storage.ErrInUse, f.Name())
-			}
-			return fmt.Errorf("%w: %s is locked; stop that one, or set Options.Shared in each, which lets several processes open it", storage.ErrInUse, f.Name())
+			return storage.ErrInUse
 		default:
 			return &os.PathError{Op: "lock", Path: f.Name(), Err: err}
 		}
 	}
 }
 
-func funlock(f *os.File) error {
+// Unlock releases the lock. Closing the file is not enough: a process that this one is starting just then, for whatever
+// purpose, has a copy of its descriptors until it executes its program, and would hold the lock as long.
+func Unlock(f *os.File) error {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_UN); err != nil {
 		return &os.PathError{Op: "unlock", Path: f.Name(), Err: err}
 	}
