@@ -234,6 +234,13 @@ func TestPublishRefuses(t *testing.T) {
 		"long key":      {Queue: "blue", Name: "n", Key: long},
 		"long headers":  {Queue: "blue", Name: "n", Headers: map[string]string{"a": strings.Repeat("x", 1<<20)}},
 		"negative wait": {Queue: "blue", Name: "n", Delay: -1},
+
+		// A record with them could not be read.
+		"queue that is no text":  {Queue: "bl\xffue", Name: "n"},
+		"name that is no text":   {Queue: "blue", Name: "n\xff"},
+		"key that is no text":    {Queue: "blue", Name: "n", Key: "\xff"},
+		"header that is no text": {Queue: "blue", Name: "n", Headers: map[string]string{"caf\xe9": "a"}},
+		"value that is no text":  {Queue: "blue", Name: "n", Headers: map[string]string{"a": "caf\xe9"}},
 	} {
 		if _, err := q.Publish(t.Context(), m); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("%s: got %v, want ErrInvalid", name, err)

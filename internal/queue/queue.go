@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weft-go/weft/internal/ids"
 	"github.com/weft-go/weft/internal/keys"
@@ -60,8 +61,8 @@ type Config struct {
 	// nil means that nobody wants to know.
 	Overdue func(queue string, since time.Time)
 
-	// Damaged is called with the key of a record that cannot be read, and why. Its message is passed over;
-	// nil means that nobody wants to know.
+	// Damaged is called with the key of a record that cannot be read, or that the store has no room to change, and
+	// why. Its message is passed over; nil means that nobody wants to know.
 	Damaged func(key string, err error)
 }
 
@@ -140,11 +141,14 @@ type Message struct {
 }
 
 func (m *Message) check() error {
-	size := 0
+	size, text := 0, utf8.ValidString(m.Queue) && utf8.ValidString(m.Name) && utf8.ValidString(m.Key)
 	for k, v := range m.Headers {
 		size += len(k) + len(v)
+		text = text && utf8.ValidString(k) && utf8.ValidString(v)
 	}
 	switch {
+	case !text: // no record can have it
+		return fmt.Errorf("%w: publish to %q: its name, the message's name, key and headers must be valid UTF-8", ErrInvalid, m.Queue)
 	case m.Queue == "" || len(m.Queue) > keys.MaxName:
 		return fmt.Errorf("%w: publish: the name of a queue has 1 to %d bytes, got %d", ErrInvalid, keys.MaxName, len(m.Queue))
 	case m.Name == "" || len(m.Name) > maxName:
@@ -196,11 +200,16 @@ func (q *Queue) publish(ctx context.Context, s storage.Storage, m Message) (id s
 		if before != nil && before.suppresses(now, q.Window) {
 			return before.Message, false, nil
 		}
-		b, err := publishing(m, id, now, q.Window, before)
+		add, b, err := publishing(m, id, now, q.Window, before)
 		if err != nil {
 			return "", false, fmt.Errorf("queue: publish to %q: %w", m.Queue, err)
 		}
-		if err := b.Check(s.Capabilities().MaxBatch); err != nil {
+		limit := s.Capabilities().MaxBatch
+		err = b.Check(limit)
+		if err == nil && !add.fits(limit.Bytes) {
+			err = fmt.Errorf("a delivery writes it twice, with %d bytes in all, and a batch has at most %d", add.change(), limit.Bytes)
+		}
+		if err != nil {
 			return "", false, fmt.Errorf("%w: publish to %q: the message is too large for the store: %w", ErrInvalid, m.Queue, err)
 		}
 		err = settle.Commit(ctx, s, b, nil, func(ctx context.Context) (bool, error) { return published(ctx, s, m, id) })
@@ -220,12 +229,16 @@ func (u *used) suppresses(now time.Time, window time.Duration) bool {
 	return now.Sub(time.UnixMicro(u.At)).Abs() <= window
 }
 
-// publishing returns the batch that publishes m. before is what is recorded of its key, or nil.
-func publishing(m Message, id string, now time.Time, window time.Duration, before *used) (b storage.Batch, err error) {
-	add := &message{Name: m.Name, Body: m.Body, Headers: m.Headers, Published: now.UnixMicro(), At: now.Add(m.Delay).UnixMicro(), queue: m.Queue, id: id}
+// publishing returns the message that m becomes, and the batch that publishes it. before is what is recorded of its key, or nil.
+func publishing(m Message, id string, now time.Time, window time.Duration, before *used) (add *message, b storage.Batch, err error) {
+	add = &message{Name: m.Name, Body: m.Body, Headers: m.Headers, Published: now.UnixMicro(), At: now.Add(m.Delay).UnixMicro(), queue: m.Queue, id: id}
 	b.If = append(b.If, storage.Absent(add.key()))
-	if err := errors.Join(put(&b, add.key(), add), put(&b, add.entry(), &mark{})); err != nil || m.Key == "" {
-		return b, err
+	if add.raw, err = record.Seal(add.key(), version, add, nil); err != nil {
+		return nil, b, err
+	}
+	b.Ops = append(b.Ops, storage.Put(add.key(), add.raw))
+	if err := put(&b, add.entry(), &mark{}); err != nil || m.Key == "" {
+		return add, b, err
 	}
 	at := keys.QueueKey(m.Queue, m.Key)
 	u := &used{Message: id, At: now.UnixMicro(), Until: now.Add(window).UnixMicro()}
@@ -241,7 +254,7 @@ func publishing(m Message, id string, now time.Time, window time.Duration, befor
 	}
 	raw, err := record.Seal(at, version, u, u.unknown)
 	b.Ops = append(b.Ops, storage.Put(at, raw))
-	return b, errors.Join(err, put(&b, past, &mark{}))
+	return add, b, errors.Join(err, put(&b, past, &mark{}))
 }
 
 // published reports whether the message with this id was published.

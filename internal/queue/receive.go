@@ -277,7 +277,7 @@ func (l *line) take(n int) (taken []Delivery, next time.Duration, err error) {
 		if err != nil {
 			return nil, next, err
 		}
-		b, taken, err := taking(found, now, q.Visibility, rand.Text())
+		b, taken, err := taking(found, now, q.Visibility, rand.Text(), q.Storage.Capabilities().MaxBatch.Bytes)
 		if err != nil {
 			return nil, next, err
 		}
@@ -371,6 +371,8 @@ func (l *line) read(entries [][]byte) (found []*message, err error) {
 			l.q.Damaged(string(m.key()), err)
 		case err != nil:
 			return nil, err
+		case !m.fits(l.q.Storage.Capabilities().MaxBatch.Bytes): // the store had a higher limit
+			l.q.Damaged(string(m.key()), errors.New("queue: the message is too large for the store to be delivered"))
 		case string(m.entry()) == string(entries[i]):
 			found = append(found, m)
 			continue
@@ -381,11 +383,12 @@ func (l *line) read(entries [][]byte) (found []*message, err error) {
 }
 
 // taking returns the batch by which receipt takes messages, and their deliveries. It takes the first ones, as
-// many as one batch should have.
-func taking(found []*message, now time.Time, visibility time.Duration, receipt string) (b storage.Batch, taken []Delivery, err error) {
-	size := 0
+// many as one batch should have, and may have: limit bytes, if that is not 0.
+func taking(found []*message, now time.Time, visibility time.Duration, receipt string, limit int) (b storage.Batch, taken []Delivery, err error) {
+	records, changes := 0, 0
 	for _, m := range found {
-		if size += len(m.raw); size > takeBytes && len(taken) > 0 {
+		records, changes = records+len(m.raw), changes+m.change()
+		if len(taken) > 0 && (records > takeBytes || limit > 0 && changes > limit) {
 			break
 		}
 		after := *m

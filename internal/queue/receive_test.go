@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -262,6 +263,85 @@ func TestAConsumerThatIsGoneTakesNothing(t *testing.T) {
 			t.Errorf("after Close: %v", err)
 		}
 	})
+}
+
+// A delivery writes a message twice: as a condition, and anew. A message is refused if the store has no room for that, and several
+// are taken at a time as far as there is room.
+func TestMessagesOfAStoreWithSmallBatches(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		wide := new(memory.Store)
+		s := small{wide, 10_000}
+		q := open(t, s)
+		body := func(n int) queue.Message {
+			return queue.Message{Queue: "blue", Name: "n", Body: bytes.Repeat([]byte{'x'}, n)}
+		}
+		largest := 0
+		for n := 10_000; n > 0 && largest == 0; n -= 10 {
+			switch _, err := q.Publish(t.Context(), body(n)); {
+			case err == nil:
+				largest = n
+			case !errors.Is(err, queue.ErrInvalid):
+				t.Fatal(err)
+			}
+		}
+		if largest < 4_000 || largest > 5_000 {
+			t.Errorf("a message of %d bytes is accepted, want somewhat less than half a batch", largest)
+		}
+		for range 5 {
+			if _, err := q.Publish(t.Context(), body(3_000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sizes := map[int]int{}
+		for range 6 {
+			for _, d := range receive(t, q, 6) {
+				sizes[len(d.Body)]++
+				for _, as := range []queue.Outcome{queue.Extend, queue.Retry} {
+					if err := q.Settle(t.Context(), "blue", queue.Settlement{ID: d.ID, Receipt: d.Receipt, As: as, After: time.Hour})[0]; err != nil {
+						t.Errorf("%s: %v", as, err)
+					}
+				}
+			}
+		}
+		if sizes[largest] != 1 || sizes[3_000] != 5 {
+			t.Errorf("got messages of sizes %v", sizes)
+		}
+	})
+}
+
+// What a store had room for once, and has no more, is passed over, and is reported.
+func TestMessageThatNoLongerFits(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		wide, large := new(memory.Store), queue.Message{Queue: "blue", Name: "n", Body: make([]byte, 6_000)}
+		if _, err := open(t, wide).Publish(t.Context(), large); err != nil {
+			t.Fatal(err)
+		}
+		var reported atomic.Int64
+		q := open(t, small{wide, 10_000}, func(c *queue.Config) { c.Damaged = func(string, error) { reported.Add(1) } })
+		publish(t, q, "", "x")
+		if d := one(t, q); string(d.Body) == "" || len(d.Body) > 1_000 || reported.Load() == 0 {
+			t.Errorf("got a message of %d bytes; the other one was reported %d times", len(d.Body), reported.Load())
+		}
+	})
+}
+
+// A small store has a limit of the bytes of a batch.
+type small struct {
+	storage.Storage
+	bytes int
+}
+
+func (s small) Capabilities() storage.Capabilities {
+	c := s.Storage.Capabilities()
+	c.MaxBatch.Bytes = s.bytes
+	return c
+}
+
+func (s small) Commit(ctx context.Context, b storage.Batch) error {
+	if err := b.Check(s.Capabilities().MaxBatch); err != nil {
+		return err
+	}
+	return s.Storage.Commit(ctx, b)
 }
 
 // A consumer that goes while its message is being taken gives it back, uncounted.

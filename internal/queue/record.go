@@ -40,6 +40,13 @@ func (m *message) entry() []byte {
 	return keys.QueueHeld(m.queue, time.UnixMicro(m.At), m.id)
 }
 
+// change returns how many bytes a batch has at most that takes, extends or gives back the message: its record twice, as it is
+// and as it will be, with a receipt more; and the keys of both, and of its entries.
+func (m *message) change() int { return 2*len(m.raw) + 4*len(m.key()) + 256 }
+
+// fits reports whether a batch of so many bytes, or any if that is 0, is large enough for each change of the message.
+func (m *message) fits(limit int) bool { return limit == 0 || m.change() <= limit }
+
 func openMessage(queue, id string, raw []byte) (*message, error) {
 	m := &message{queue: queue, id: id, raw: raw}
 	var err error

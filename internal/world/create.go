@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weft-go/weft/internal/ids"
 	"github.com/weft-go/weft/internal/keys"
@@ -76,6 +77,8 @@ func (r *Request) check() (data, error) {
 		return nil, Invalid("An id has at most %d bytes", keys.MaxID)
 	case len(r.RequestID) > MaxRequestID:
 		return nil, Invalid("The id of a request has at most %d bytes", MaxRequestID)
+	case !utf8.ValidString(r.RunID), !utf8.ValidString(r.Correlation), !utf8.ValidString(r.ResumeID), !utf8.ValidString(r.RequestID):
+		return nil, Invalid("An id must be valid UTF-8: one of the run, the correlation, the resumption or the request is not")
 	case r.Spec < 0 || r.Spec > 1000:
 		return nil, Invalid("specVersion is %d", r.Spec)
 	case r.Correlation == "" && r.Type.correlated():

@@ -69,6 +69,10 @@ func TestTheLogRefuses(t *testing.T) {
 	c.refused(400, "eventData", "wrun_1", world.StepCreated, "step_1", nil, func(r *world.Request) { r.Data = world.Value{0x01} })
 	c.refused(400, "eventData", "wrun_1", world.StepCreated, "step_1", nil, func(r *world.Request) { r.Data = world.Value{0xa1, 0x61} })
 	c.refused(400, "at most", "wrun_1", world.StepCreated, strings.Repeat("x", 300), nil)
+	c.refused(400, "UTF-8", "wrun_\xff", world.StepCreated, "step_1", fields{"stepName": "pay", "input": 1})
+	c.refused(400, "UTF-8", "wrun_1", world.StepCreated, "step_\xff", fields{"stepName": "pay", "input": 1})
+	c.refused(400, "UTF-8", "wrun_1", world.StepCreated, "step_1", fields{"stepName": "pay", "input": 1}, func(r *world.Request) { r.RequestID = "caf\xe9" }) // Node sends such a header
+	c.refused(400, "UTF-8", "wrun_1", world.HookReceived, "hook_1", fields{"payload": 1}, func(r *world.Request) { r.ResumeID = "\xff" })
 	c.refused(400, "resolveData", "wrun_1", world.StepStarted, "step_1", nil, func(r *world.Request) { r.Resolve = "some" })
 	c.refused(400, "stepName", "wrun_1", world.StepCreated, "step_1", fields{"input": 1})
 	c.refused(400, "deploymentId", "wrun_2", world.RunCreated, "", fields{"workflowName": "order"})

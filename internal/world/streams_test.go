@@ -429,6 +429,11 @@ func TestAWriteIsTooLarge(t *testing.T) {
 	refusal(413, make([]string, 17)...)
 	refusal(413, strings.Repeat("x", 10_000))
 	refusal(400, make([]string, 1001)...)
+	for _, w := range []worldstream.Write{{RunID: "wrun_\xff", Name: "words"}, {RunID: "wrun_1", Name: "\xff"}, {RunID: "wrun_1", Name: "words", RequestID: "caf\xe9"}} {
+		w.Chunks = texts("a")
+		_, err := s.Write(t.Context(), w)
+		refused(t, err, 400, "UTF-8")
+	}
 	info, err := s.Info(t.Context(), "wrun_1", "words")
 	if err != nil || info.TailIndex != -1 {
 		t.Errorf("%+v, %v", info, err)

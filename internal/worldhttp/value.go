@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/big"
 	"strconv"
 	"time"
 
@@ -238,6 +239,8 @@ func writeJSON(b *bytes.Buffer, raw []byte) (rest []byte, err error) {
 		b.Write(text)
 	case nil:
 		b.WriteString("null")
+	case big.Int: // below the int64s
+		b.WriteString(v.String())
 	default:
 		fmt.Fprint(b, v) // a number, true, false
 	}

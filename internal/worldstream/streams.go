@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/chunks"
@@ -110,6 +111,8 @@ func checkStream(run, name string) error {
 		return world.Invalid("An id has at most %d bytes", keys.MaxID)
 	case name == "" || len(name) > maxStream:
 		return world.Invalid("The name of a stream has 1 to %d bytes, got %d", maxStream, len(name))
+	case !utf8.ValidString(run), !utf8.ValidString(name):
+		return world.Invalid("The name of a stream and the id of its run must be valid UTF-8, got %q of %q", name, run)
 	}
 	return nil
 }
@@ -123,8 +126,11 @@ func (s *Streams) Write(ctx context.Context, w Write) (*Written, error) {
 	if err := checkStream(w.RunID, w.Name); err != nil {
 		return nil, err
 	}
-	if len(w.RequestID) > world.MaxRequestID {
+	switch {
+	case len(w.RequestID) > world.MaxRequestID:
 		return nil, world.Invalid("The id of a request has at most %d bytes", world.MaxRequestID)
+	case !utf8.ValidString(w.RequestID): // no record can have it
+		return nil, world.Invalid("The id of a request must be valid UTF-8, got %q", w.RequestID)
 	}
 	if len(w.Chunks) == 0 || len(w.Chunks) > chunks.AppendChunks {
 		return nil, world.Invalid("A call writes 1 to %d chunks, got %d", chunks.AppendChunks, len(w.Chunks))
