@@ -114,6 +114,7 @@ async function* follow(client, from, stop) {
     try {
       const answer = await client.open('streams/read', encode({ ...from, startIndex }), { signal: stop, about: from });
       answeredAt = performance.now();
+      startIndex = Number(answer.headers['weft-start-index'] ?? startIndex); // a negative one counts from the end, which moves
       for await (const [index, data] of sequence(answer.body)) {
         lost = attempt = 0;
         if (data === null) return;

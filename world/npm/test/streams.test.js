@@ -26,11 +26,12 @@ const until = async (done, what) => {
   for (const end = Date.now() + 30_000; !done(); await sleep(5)) if (Date.now() > end) expect.fail(`${what} for 30 s`);
 };
 
-/** Starts a proxy of the server, which counts the answers that have begun, and cuts connections. */
+/** Starts a proxy of the server, which counts the answers that have begun, cuts connections, and refuses them while it is away. */
 async function proxy() {
   const cuts = new Set();
-  const all = { url: '', answers: 0, cut: () => cuts.forEach((cut) => cut()) };
+  const all = { url: '', answers: 0, away: false, cut: () => cuts.forEach((cut) => cut()) };
   const server = createTCPServer((from) => {
+    if (all.away) return void from.destroy();
     const to = connect(Number(new URL(url).port), '127.0.0.1');
     const cut = () => (cuts.delete(cut), from.destroy(), to.destroy());
     cuts.add(cut);
@@ -94,3 +95,19 @@ test('a stream whose answers are cut at once fails after a minute', async () => 
   await expect(chunks(await world.streams.get('wrun_1', 'words'))).rejects.toMatchObject({ code: 'TRANSPORT' });
   expect(answers).toBe(4);
 });
+
+for (const by of ['run', 'name']) {
+  test(`a stream that is read from its end, by its ${by}, and cut before there is a chunk`, async () => {
+    const { runId, name } = await begin();
+    const through = await proxy();
+    const got = chunks(await open({ url: through.url }).streams.get(by === 'run' ? runId : undefined, name, -1));
+    await until(() => through.answers === 1, 'the reader has not been answered');
+    await sleep(100); // the client has got the head of the answer
+    through.away = true;
+    through.cut();
+    await open().streams.writeMulti(runId, name, ['0', '1', '2']);
+    await open().streams.close(runId, name);
+    through.away = false;
+    expect(await got).toEqual(['0', '1', '2']);
+  });
+}
