@@ -77,7 +77,7 @@ func followAsAProcess(url string) error {
 	fmt.Println("ready")
 	following.Go(func() { got.Events, errs[0] = eventsToTheEnd(ctx, w) })
 	following.Go(func() {
-		_, errs[1] = streams.Read(ctx, "wrun_1", "words", 0, func(cs []worldstream.Chunk) error {
+		_, errs[1] = streams.Read(ctx, "wrun_1", "words", 0, func(_ uint64, cs []worldstream.Chunk) error {
 			for _, c := range cs {
 				got.Chunks = append(got.Chunks, fmt.Sprintf("%d %s", c.Index, c.Data))
 			}

@@ -66,7 +66,7 @@ func wordsWithin(t testing.TB, s *worldstream.Streams, at int64, most time.Durat
 	ctx, cancel := context.WithTimeoutCause(t.Context(), most, fmt.Errorf("it did not end within %v", most))
 	defer cancel()
 	next := int64(-1)
-	count, err := s.Read(ctx, "wrun_1", "words", at, func(cs []worldstream.Chunk) error {
+	count, err := s.Read(ctx, "wrun_1", "words", at, func(_ uint64, cs []worldstream.Chunk) error {
 		for _, c := range cs {
 			if next >= 0 && int64(c.Index) != next {
 				t.Errorf("chunk %d follows %d", c.Index, next-1)
@@ -316,7 +316,7 @@ func TestReadersOfAStreamAreWoken(t *testing.T) {
 		var beside, elsewhere atomic.Int64 // the longest, in nanoseconds
 		read := func(s *worldstream.Streams, longest *atomic.Int64) {
 			reading.Go(func() {
-				count, err := s.Read(t.Context(), "wrun_1", "words", 0, func(cs []worldstream.Chunk) error {
+				count, err := s.Read(t.Context(), "wrun_1", "words", 0, func(_ uint64, cs []worldstream.Chunk) error {
 					for _, c := range cs {
 						at, err := time.Parse(time.RFC3339Nano, string(c.Data))
 						if err != nil {
@@ -364,7 +364,7 @@ func TestIdleReadersOfAStreamCostWhatOneDoes(t *testing.T) {
 			var reading sync.WaitGroup
 			for range readers {
 				reading.Go(func() {
-					if _, err := all.Read(ctx, "wrun_1", "words", 0, func([]worldstream.Chunk) error { return nil }); err == nil {
+					if _, err := all.Read(ctx, "wrun_1", "words", 0, func(uint64, []worldstream.Chunk) error { return nil }); err == nil {
 						t.Error("the stream ended")
 					}
 				})
@@ -503,13 +503,13 @@ func TestStreamsAreClosed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	reading.Go(func() {
-		_, err := s.Read(ctx, "wrun_1", "words", 0, func([]worldstream.Chunk) error { close(begun); return nil })
+		_, err := s.Read(ctx, "wrun_1", "words", 0, func(uint64, []worldstream.Chunk) error { close(begun); return nil })
 		if !errors.Is(err, storage.ErrClosed) {
 			t.Errorf("a reader got %v", err)
 		}
 	})
 	reading.Go(func() {
-		if _, err := s.Read(ctx, "", "other", 0, func([]worldstream.Chunk) error { return nil }); !errors.Is(err, storage.ErrClosed) {
+		if _, err := s.Read(ctx, "", "other", 0, func(uint64, []worldstream.Chunk) error { return nil }); !errors.Is(err, storage.ErrClosed) {
 			t.Errorf("a reader by name got %v", err)
 		}
 	})

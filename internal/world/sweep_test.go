@@ -89,7 +89,7 @@ func TestRetention(t *testing.T) {
 			"events": func() error { _, err := c.Events(c.ctx, "wrun_1", world.Page{}, world.ResolveAll); return err },
 			"stream": func() error { _, err := s.Info(c.ctx, "wrun_1", "a"); return err },
 			"reader": func() error {
-				_, err := s.Read(c.ctx, "wrun_1", "a", 0, func([]worldstream.Chunk) error { return nil })
+				_, err := s.Read(c.ctx, "wrun_1", "a", 0, func(uint64, []worldstream.Chunk) error { return nil })
 				return err
 			},
 			"writer": func() error {

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -136,15 +137,18 @@ func (c *client) stream(in object) (all []string) {
 	if got := rw.Header().Get("Content-Type"); got != "application/cbor-seq" || rw.Code != 200 {
 		c.t.Fatalf("a stream is answered as %s with %d: %s", got, rw.Code, rw.Body)
 	}
-	rest := rw.Body.Bytes()
-	for first, next := true, uint64(0); len(rest) > 0; first = false {
+	next, err := strconv.ParseUint(rw.Header().Get("Weft-Start-Index"), 10, 64)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for rest := rw.Body.Bytes(); len(rest) > 0; {
 		var item [2]any
 		if rest, err = decoder.UnmarshalFirst(rest, &item); err != nil {
 			c.t.Fatal(err)
 		}
 		index, _ := item[0].(uint64)
-		if !first && index != next {
-			c.t.Errorf("item %d follows %d", index, next-1)
+		if index != next {
+			c.t.Errorf("item %d comes instead of %d", index, next)
 		}
 		next = index + 1
 		data, isBytes := item[1].([]byte)
@@ -717,6 +721,55 @@ func TestWhatIsStoredCanBeReadInJSON(t *testing.T) {
 				t.Errorf("%s was answered with %d: then %s is answered with %d: %.100s", what, rw.Code, path, read.Code, read.Body)
 			}
 		}
+	}
+}
+
+// A stream that is read from its end is answered with the index at which that was, before there is a chunk: who is cut then goes on
+// there.
+func TestAStreamIsReadFromItsEnd(t *testing.T) {
+	for what, in := range map[string]string{
+		"of a run":  `{"runId":"wrun_1","name":"words","startIndex":-1}`,
+		"by a name": `{"name":"words","startIndex":-1}`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			h, _ := serveStreams(t)
+			c := &client{t: t, h: h, spec: 5}
+			c.begin("wrun_1", 1)
+			server := httptest.NewServer(h)
+			defer server.Close()
+			ctx, end := context.WithTimeout(t.Context(), 20*time.Second)
+			defer end()
+			read := func(want string) io.ReadCloser {
+				t.Helper()
+				r, err := http.NewRequestWithContext(ctx, "POST", server.URL+"/v1/world/streams/read", strings.NewReader(in))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Content-Type", "application/json")
+				answer, err := server.Client().Do(r)
+				if err != nil || answer.StatusCode != 200 {
+					t.Fatalf("a reader got no head of an answer: %+v, %v", answer, err)
+				}
+				if got := answer.Header.Get("Weft-Start-Index"); got != want {
+					t.Errorf("the answer begins at %q, want %s", got, want)
+				}
+				return answer.Body
+			}
+			first := func(body io.Reader) string {
+				t.Helper()
+				var item [2]any
+				if err := cbor.NewDecoder(body).Decode(&item); err != nil {
+					t.Fatal(err)
+				}
+				return fmt.Sprintf("%v %s", item[0], item[1])
+			}
+			early := read("0")
+			defer early.Close()
+			c.ok("streams/write", object{"runId": "wrun_1", "name": "words", "chunks": []any{"a", "b", "c"}})
+			late := read("2")
+			defer late.Close()
+			c.same("the first chunks", []any{first(early), first(late)}, []any{"0 a", "2 c"})
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package worldhttp
 
 import (
 	"net/http"
+	"strconv"
 
 	"github.com/fxamacker/cbor/v2"
 
@@ -72,14 +73,16 @@ func (s *server) info(c *call) (any, error) {
 }
 
 // readStream answers with a CBOR sequence: [index, bytes] for each chunk and, at the end of the stream, [count, null]. An
-// answer that ends without that was cut, and the client goes on at the next index.
+// answer that ends without that was cut, and the client goes on at the next index. The header Weft-Start-Index has the index at which
+// the answer begins, from which the client goes on if it was cut before there was a chunk.
 func (s *server) readStream(rw http.ResponseWriter, r *http.Request) {
 	begun := false
-	count, err := s.follow(rw, r, func(cs []worldstream.Chunk) error {
+	count, err := s.follow(rw, r, func(first uint64, cs []worldstream.Chunk) error {
 		hurry(rw)
 		if !begun {
 			begun = true
 			rw.Header().Set("Content-Type", "application/cbor-seq")
+			rw.Header().Set("Weft-Start-Index", strconv.FormatUint(first, 10))
 			rw.WriteHeader(http.StatusOK)
 		}
 		var b []byte
@@ -108,7 +111,7 @@ func (s *server) readStream(rw http.ResponseWriter, r *http.Request) {
 }
 
 // follow gives the chunks of the stream that a call reads.
-func (s *server) follow(rw http.ResponseWriter, r *http.Request, give func([]worldstream.Chunk) error) (count uint64, err error) {
+func (s *server) follow(rw http.ResponseWriter, r *http.Request, give func(first uint64, cs []worldstream.Chunk) error) (count uint64, err error) {
 	c, err := read(rw, r)
 	if err != nil {
 		return 0, err

@@ -611,20 +611,26 @@ func (r *reading) read(ctx context.Context, end uint64) ([]Chunk, error) {
 // negative, so many before the end. It waits for a stream that is not there yet. Without a run it is the newest one
 // with a stream of that name.
 //
-// give is called once without chunks before anything is waited for. An error of give ends it.
-func (s *Streams) Read(ctx context.Context, run, name string, at int64, give func([]Chunk) error) (count uint64, err error) {
+// give is called once without chunks before anything is waited for, with the number at which it begins. Then it gets chunks
+// and the number of the first of them. An error of give ends it.
+func (s *Streams) Read(ctx context.Context, run, name string, at int64, give func(first uint64, cs []Chunk) error) (count uint64, err error) {
 	given := false
 	if run == "" {
 		if err := checkStream("any", name); err != nil {
 			return 0, err
 		}
-		if err := give(nil); err != nil {
+		if run, err = s.newest(ctx, name); err != nil {
 			return 0, err
 		}
-		if run, err = s.named(ctx, name); err != nil {
-			return 0, err
+		if run == "" { // the stream is not there yet, so it has no chunks from whose end at could count
+			at, given = max(at, 0), true
+			if err := give(uint64(at), nil); err != nil {
+				return 0, err
+			}
+			if run, err = s.named(ctx, name); err != nil {
+				return 0, err
+			}
 		}
-		given = true
 	}
 	if err := checkStream(run, name); err != nil {
 		return 0, err
@@ -632,18 +638,21 @@ func (s *Streams) Read(ctx context.Context, run, name string, at int64, give fun
 	tail := s.tails.Follow(s.source(run, name))
 	defer tail.Close()
 	state, err := tail.Next(ctx, s.life.Done(), 0, true)
-	if err == nil && !given {
-		err = give(nil)
-	}
 	if err != nil {
 		return 0, err
 	}
 	r := s.from(logOf(run, name), chunks.From(at, state.Count))
+	if !given {
+		if err := give(r.next, nil); err != nil {
+			return 0, err
+		}
+	}
 	for {
 		for r.next < state.Count {
+			first := r.next
 			page, err := r.read(ctx, state.Count)
 			if err == nil {
-				err = give(page)
+				err = give(first, page)
 			}
 			if err != nil {
 				return r.next, s.gone(ctx, run, name, err)
@@ -701,28 +710,26 @@ func (s *Streams) source(run, name string) chunks.Source {
 	}
 }
 
-// named waits for a run with a stream of a name, and returns the newest one.
-func (s *Streams) named(ctx context.Context, name string) (run string, err error) {
+// newest returns the newest run with a stream of a name, or nothing if there is none.
+func (s *Streams) newest(ctx context.Context, name string) (run string, err error) {
 	list := keys.WorldStreamsNamed(name)
 	list.Reverse, list.Limit = true, 1
-	find := func(ctx context.Context) error {
-		page, err := s.store.Scan(ctx, list)
-		if err == nil && len(page) > 0 {
-			run, err = keys.Last(page[0].Key)
-		}
-		return err
+	page, err := s.store.Scan(ctx, list)
+	if err == nil && len(page) > 0 {
+		run, err = keys.Last(page[0].Key)
 	}
-	if err := find(ctx); run != "" || err != nil {
-		return run, err
-	}
-	tail := s.tails.Follow(chunks.Source{Name: string(list.Start), Look: func(ctx context.Context) (chunks.State, error) {
-		page, err := s.store.Scan(ctx, list)
-		return chunks.State{Over: len(page) > 0}, err
+	return run, err
+}
+
+// named waits for a run with a stream of a name, and returns the newest one.
+func (s *Streams) named(ctx context.Context, name string) (run string, err error) {
+	tail := s.tails.Follow(chunks.Source{Name: string(keys.WorldStreamsNamed(name).Start), Look: func(ctx context.Context) (chunks.State, error) {
+		run, err := s.newest(ctx, name)
+		return chunks.State{Over: run != ""}, err
 	}})
 	defer tail.Close()
 	if _, err := tail.Next(ctx, s.life.Done(), math.MaxUint64, false); err != nil {
 		return "", err
 	}
-	err = find(ctx)
-	return run, err
+	return s.newest(ctx, name)
 }

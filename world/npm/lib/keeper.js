@@ -9,7 +9,8 @@ const client = new Client({ ...options, classes });
 
 /** @type {Map<string, { messageId: string, receipt: string }>} by message and receipt */
 const held = new Map();
-let everyMs = Infinity;
+let everyMs = Infinity; // the shortest that was asked for
+let dueAt = Infinity; // when the timer has extend called
 /** @type {NodeJS.Timeout | undefined} */
 let timer;
 let lastSign = performance.now();
@@ -20,14 +21,23 @@ parentPort?.on('message', ({ kind, messageId, receipt, everyMs: every }) => {
   if (kind === 'release') held.delete(key);
   if (kind !== 'hold') return;
   held.set(key, { messageId, receipt });
-  if (every === everyMs) return;
-  everyMs = every;
-  clearInterval(timer);
-  timer = setInterval(extend, everyMs);
+  everyMs = Math.min(everyMs, every);
+  schedule();
 });
 parentPort?.postMessage('ready');
 
+/** Has extend called after everyMs, unless it is due earlier: a new message must not delay the extension of others. */
+function schedule() {
+  const at = performance.now() + everyMs;
+  if (at >= dueAt) return;
+  dueAt = at;
+  clearTimeout(timer);
+  timer = setTimeout(extend, everyMs);
+}
+
 async function extend() {
+  dueAt = Infinity;
+  schedule();
   if (performance.now() - lastSign > silenceMs) held.clear(); // the main thread hangs: others may have its messages
   const all = [...held];
   for (let i = 0; i < all.length; i += 1000) {

@@ -2,8 +2,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { decode, encode, plain } from './codec.js';
 import { passing } from './client.js';
 
-/** How long a reader waits for a server that is away. */
+/** How long a reader waits for a server that is away, or that cuts each of its answers at once. */
 const patienceMs = 60_000;
+
+/** The longest pause between two calls of a reader. An answer that took longer than that was not cut at once. */
+const longestPauseMs = 2_000;
 
 /**
  * @param {import('./client.js').Client} client
@@ -107,8 +110,11 @@ async function* follow(client, from, stop) {
   let { startIndex } = from;
   for (let lost = 0, attempt = 0; ; attempt++) {
     let failure;
+    let answeredAt = Infinity;
     try {
       const answer = await client.open('streams/read', encode({ ...from, startIndex }), { signal: stop, about: from });
+      answeredAt = performance.now();
+      startIndex = Number(answer.headers['weft-start-index'] ?? startIndex); // a negative one counts from the end, which moves
       for await (const [index, data] of sequence(answer.body)) {
         lost = attempt = 0;
         if (data === null) return;
@@ -121,9 +127,10 @@ async function* follow(client, from, stop) {
       failure = client.failure('streams/read', err);
       if (!passing(failure) || client.closed.signal.aborted) throw failure; // and no end of the stream
     }
+    if (performance.now() - answeredAt > longestPauseMs) lost = attempt = 0; // there was nothing to read
     lost ||= performance.now();
     if (performance.now() - lost > patienceMs) throw client.failure('streams/read', failure);
-    await sleep(Math.min(2000, 50 * 2 ** attempt), undefined, { signal: stop }).catch(() => {});
+    await sleep(Math.min(longestPauseMs, 50 * 2 ** attempt), undefined, { signal: stop }).catch(() => {});
     if (stop.aborted) return;
   }
 }

@@ -150,6 +150,20 @@ describe('a message', () => {
   };
   test('is kept while the main thread computes', async () => expect(await computing(5000, { concurrency: 1 })).toEqual([]));
   test('is given up when the main thread shows no sign', async () => expect(await computing(6000, { concurrency: 1, silenceMs: 500 })).toEqual([2]));
+
+  test('is kept while others come', async () => {
+    const runId = ({ body }) => JSON.parse(body).runId;
+    let answered = false;
+    const { got, world } = await working(async (one) => {
+      if (runId(one) !== 'slow') return;
+      await sleep(6000); // three times as long as a message is held
+      answered = true;
+    });
+    await world.queue(queue, { runId: 'slow' });
+    for (; !answered; await sleep(150)) await world.queue(queue, { runId: 'fast' });
+    expect(got.filter((one) => runId(one) === 'slow').map(({ attempt }) => attempt)).toEqual([1]);
+    expect(got.length).toBeGreaterThan(10);
+  });
 });
 
 describe('a worker', () => {
