@@ -365,7 +365,7 @@ func TestActivationsAtOnce(t *testing.T) {
 		for i := range 64 {
 			writers.Go(func() {
 				r, err := s.try(home, "POST", "/v1/deployments/"+ids[i%len(ids)]+"/activate", nil)
-				for err == nil && r.code() == "outcome_unknown" { // on a machine whose disk takes seconds
+				for err == nil && (r.code() == "outcome_unknown" || r.code() == "store_unavailable") { // on a machine whose disk takes seconds
 					r, err = s.try(home, "POST", "/v1/deployments/"+ids[i%len(ids)]+"/activate", nil)
 				}
 				if err != nil || r.status != 200 && r.code() != "busy" {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -583,6 +585,56 @@ func TestStartWhoseCallerGaveUpLandsLate(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A losingAnswers store loses its answer to the first try of each start and each checkpoint, and keeps the batch.
+type losingAnswers struct {
+	storage.Storage
+	mu          sync.Mutex
+	tried       map[string]bool
+	given, were []storage.Batch // as it was given, and with slices of its own
+}
+
+func (s *losingAnswers) Unwrap() storage.Storage { return s.Storage }
+
+func (s *losingAnswers) Commit(ctx context.Context, b storage.Batch) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.Storage.Commit(ctx, b)
+	if what := fmt.Sprintf("%q", b.Ops); !s.tried[what] && (writes(b, "wf:") || writes(b, "log:")) {
+		s.tried[what] = true
+		s.given, s.were = append(s.given, b), append(s.were, kept(b))
+		return errors.New("connection lost")
+	}
+	return err
+}
+
+// The batch of a try whose outcome was unknown is left as it is, also after a later try: the store may still have it.
+func TestBatchOfUnknownOutcomeIsLeftAsItIs(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &losingAnswers{Storage: new(memory.Store), tried: map[string]bool{}}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			for range 3 {
+				if _, err := engine.Step(run, "step", func(context.Context) (string, error) { return "x", nil }); err != nil {
+					return "", err
+				}
+			}
+			return "done", nil
+		})
+		p := boot(t, s, wf)
+		for _, id := range []string{"o", "a", "b", "c"} {
+			result(t, start(t, wf, p, id, ""))
+		}
+		p.stop(t)
+		if len(s.given) < 4*5 {
+			t.Fatalf("%d batches had an unknown outcome, want the start, three steps and the end of each", len(s.given))
+		}
+		for i := range s.given {
+			if !reflect.DeepEqual(s.given[i], s.were[i]) {
+				t.Errorf("batch %d is %q now, and was %q", i, s.given[i].Ops, s.were[i].Ops)
+			}
+		}
+	})
 }
 
 // Who asks for a workflow while it is being started is told that it is not there

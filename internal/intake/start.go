@@ -117,7 +117,11 @@ func (s *startCall) try(ctx context.Context) (info weft.Info, again bool, err er
 	if err != nil {
 		return weft.Info{}, false, err
 	}
-	err = settle.Commit(ctx, s.intake.Store, w.Batch, s.unsure, s.landed)
+	doubt := func(err error) {
+		w.Doubt()
+		s.unsure(err)
+	}
+	err = settle.Commit(ctx, s.intake.Store, w.Batch, doubt, s.landed)
 	switch {
 	case err == nil:
 		s.Begun(w)

@@ -96,7 +96,13 @@ func (w *Workflow) sameClaim(known *Workflow) bool {
 // error of each. It returns an error only with Unresolved.
 func Commit(ctx context.Context, s storage.Storage, w *Write, unknown func(error)) (Verdict, error) {
 	var verdict Verdict
-	err := settle.Commit(ctx, s, w.Batch, unknown, func(ctx context.Context) (bool, error) {
+	doubt := func(err error) {
+		w.Doubt()
+		if unknown != nil {
+			unknown(err)
+		}
+	}
+	err := settle.Commit(ctx, s, w.Batch, doubt, func(ctx context.Context) (bool, error) {
 		seen, err := look(ctx, s, w)
 		if err != nil {
 			return false, err
@@ -110,6 +116,7 @@ func Commit(ctx context.Context, s storage.Storage, w *Write, unknown func(error
 	case errors.Is(err, storage.ErrConflict):
 		return verdict, nil
 	}
+	w.Doubt()
 	return Unresolved, err
 }
 

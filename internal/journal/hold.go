@@ -41,6 +41,7 @@ type Write struct {
 	last   uint64        // the checkpoint that must be there; 0: none
 	put    int           // which of the batch's operations stores Entry
 	mono   time.Duration // see Hold
+	shared bool          // see Doubt
 
 	// Space for the batch of a start, of a step and of an end, and for the checkpoint while it is
 	// encoded.
@@ -54,9 +55,15 @@ var unused = sync.Pool{New: func() any { return new(Write) }}
 // NewWrite returns space for AppendTo, or for the batch of a start.
 func NewWrite() *Write { return unused.Get().(*Write) }
 
-// Free gives w back, to be used again. Its commit is over, and its outcome known: if it is not, w is
-// left to the garbage collector, in case that the store still has the batch.
+// Doubt says that a try to commit w ended with an unknown outcome. Free then leaves w to the garbage collector, in case
+// that the store still has the batch. A later try that succeeds changes nothing about that.
+func (w *Write) Doubt() { w.shared = true }
+
+// Free gives w back, to be used again. Its commit is over.
 func (w *Write) Free() {
+	if w.shared {
+		return
+	}
 	*w = Write{}
 	unused.Put(w)
 }

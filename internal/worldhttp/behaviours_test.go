@@ -632,6 +632,35 @@ func TestAnswersHaveATimeLimit(t *testing.T) {
 	}
 }
 
+// A stream may be idle for longer than a client has to take a chunk, also in HTTP/2.
+func TestIdleStreamIsNotCut(t *testing.T) {
+	h, streams := serveStreams(t)
+	(&client{t: t, h: h, spec: 5}).begin("wrun_1", 1)
+	defer worldhttp.SetWritePatience(300 * time.Millisecond)()
+	server := httptest.NewUnstartedServer(h)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	for i := range 2 { // the first waits for the first chunk, the second for another one
+		r, err := server.Client().Post(server.URL+"/v1/world/streams/read", "application/json", strings.NewReader(`{"runId":"wrun_1","name":"words"}`))
+		if err != nil || r.ProtoMajor != 2 || r.StatusCode != 200 {
+			t.Fatalf("got %+v, %v", r, err)
+		}
+		time.Sleep(time.Second)
+		if _, err := streams.Write(t.Context(), worldstream.Write{RunID: "wrun_1", Name: "words", Chunks: [][]byte{{'a' + byte(i)}}}); err != nil {
+			t.Fatal(err)
+		}
+		chunks := cbor.NewDecoder(r.Body)
+		for n := range i + 1 {
+			var chunk []any
+			if err := chunks.Decode(&chunk); err != nil || chunk[0] != uint64(n) {
+				t.Fatalf("reader %d: got %v, %v, want chunk %d", i, chunk, err, n)
+			}
+		}
+		r.Body.Close()
+	}
+}
+
 // A limited is a connection that knows which writes have a time limit of their own.
 type limited struct {
 	*httptest.ResponseRecorder
@@ -640,8 +669,10 @@ type limited struct {
 }
 
 func (l *limited) SetWriteDeadline(at time.Time) error {
-	l.has = time.Until(at) <= time.Minute
-	l.set++
+	l.has = !at.IsZero() && time.Until(at) <= time.Minute
+	if !at.IsZero() {
+		l.set++
+	}
 	return nil
 }
 

@@ -25,7 +25,7 @@ import (
 const maxBody = 32 << 20
 
 // writePatience is within what time a client must take an answer, or some chunks of a stream.
-const writePatience = time.Minute
+var writePatience = time.Minute
 
 // A Config is what a handler serves.
 type Config struct {
@@ -127,6 +127,12 @@ func respond(rw http.ResponseWriter, r *http.Request, answer any, err error) {
 // server from stopping.
 func hurry(rw http.ResponseWriter) {
 	_ = http.NewResponseController(rw).SetWriteDeadline(time.Now().Add(writePatience)) // some have no deadlines
+}
+
+// unhurry ends what hurry began, before an answer waits for more to write. In HTTP/2 a deadline ends an answer also while
+// nothing is written.
+func unhurry(rw http.ResponseWriter) {
+	_ = http.NewResponseController(rw).SetWriteDeadline(time.Time{})
 }
 
 // isJSON reports whether a call is JSON. Else it is CBOR.

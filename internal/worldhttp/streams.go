@@ -99,6 +99,7 @@ func (s *server) readStream(rw http.ResponseWriter, r *http.Request) {
 			}
 		}
 		_ = http.NewResponseController(rw).Flush() // who cannot flush answers later
+		unhurry(rw)
 		return nil
 	})
 	switch {
