@@ -30,6 +30,9 @@ var (
 	strict     = must(cbor.DecOptions{DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxArrayElements: 1 << 24, MaxMapPairs: 1 << 24, ExtraReturnErrors: cbor.ExtraDecErrorUnknownField}.DecMode())
 )
 
+// maxReused is how large a buffer is at most that is kept for other records.
+const maxReused = 1 << 20
+
 // buffers are for encoding records until their size is known.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
@@ -50,7 +53,11 @@ func Damaged(err error) bool {
 // keep is what Open returned for that record; otherwise keep is nil.
 func Seal(key []byte, version byte, v any, keep Unknown) ([]byte, error) {
 	buf := buffers.Get().(*bytes.Buffer)
-	defer buffers.Put(buf)
+	defer func() {
+		if buf.Cap() <= maxReused {
+			buffers.Put(buf)
+		}
+	}()
 	buf.Reset()
 	err := encoder.MarshalToBuffer(v, buf)
 	body := buf.Bytes()

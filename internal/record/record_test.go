@@ -167,3 +167,18 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// The space in which a large record was encoded is not kept for small ones.
+func TestLargeBuffersAreNotKept(t *testing.T) {
+	type large struct {
+		Data []byte `cbor:"1,keyasint"`
+	}
+	for range 10 { // a pool may forget what it was given
+		if _, err := record.Seal([]byte("key"), 1, &large{make([]byte, 16<<20)}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if n := record.BufferCap(); n > 1<<20 {
+			t.Fatalf("a buffer of %d bytes is kept", n)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/weft-go/weft/storage"
@@ -26,7 +27,7 @@ type Call struct {
 	Method string        // "Get", "Scan" or "Commit"
 	Key    []byte        // of Get
 	Range  storage.Range // of Scan
-	Batch  storage.Batch // of Commit
+	Batch  storage.Batch // of Commit, with slices that decide may keep
 }
 
 // A Fault is the fault to inject into a call.
@@ -121,7 +122,9 @@ func (f *Faulty) Scan(ctx context.Context, r storage.Range) (page []storage.Entr
 
 // Commit writes to the inner store, unless a fault prevents it.
 func (f *Faulty) Commit(ctx context.Context, b storage.Batch) error {
-	return f.call(ctx, Call{Method: "Commit", Batch: b}, func(ctx context.Context) error {
+	given := b
+	given.If, given.Ops = slices.Clone(b.If), slices.Clone(b.Ops) // whose caller may use its slices again
+	return f.call(ctx, Call{Method: "Commit", Batch: given}, func(ctx context.Context) error {
 		return f.inner.Commit(ctx, b)
 	})
 }

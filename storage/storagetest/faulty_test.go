@@ -254,3 +254,22 @@ func TestWrappersAreSeenThrough(t *testing.T) {
 		t.Errorf("Capabilities without conditions: got %+v, want %+v", got, want)
 	}
 }
+
+// decide may keep a batch: its slices are not those of the caller, who may use them again.
+func TestDecideMayKeepABatch(t *testing.T) {
+	var seen storage.Batch
+	f := NewFaulty(new(memory.Store), func(c Call) Fault {
+		seen = c.Batch
+		return None
+	})
+	key := []byte("key")
+	b := storage.Batch{If: []storage.Condition{storage.Absent(key)}, Ops: []storage.Op{storage.Put(key, nil)}}
+	if err := f.Commit(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	clear(b.If)
+	clear(b.Ops)
+	if len(seen.If) != 1 || seen.If[0].Kind != storage.IsAbsent || len(seen.Ops) != 1 || string(seen.Ops[0].Key) != "key" {
+		t.Errorf("got %+v", seen)
+	}
+}
