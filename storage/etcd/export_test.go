@@ -1,4 +1,17 @@
 package etcd
 
+import (
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weft-go/weft/storage"
+)
+
 // Turn turns to the next member.
 func (s *Store) Turn() { s.members.leave(s.members.current()) }
+
+// Request returns the transaction of a batch.
+func Request(o Options, b storage.Batch) clientv3.Op {
+	s := &Store{options: o, layout: newLayout(o.Prefix), watch: &watcher{}}
+	s.watch.store = s
+	return s.request(b)
+}
