@@ -9,10 +9,10 @@
 // # Members
 //
 // A [Store] sends all its calls to one member of the cluster. If that member is gone, has lost
-// its leader or does not answer for two seconds, the store turns to the next. Reads are
-// linearizable; a read without an answer is repeated on another member. A commit is sent once:
-// if its answer is lost, its outcome is unknown, and its caller must find out whether it took
-// place.
+// its leader, is a learner or does not answer for two seconds, the store turns to the next. Reads
+// are linearizable; a read without an answer is repeated on another member. A commit is sent to
+// another member only if the first refused it as a learner: if its answer is lost, its outcome is
+// unknown, and its caller must find out whether it took place.
 //
 // # What the cluster needs
 //

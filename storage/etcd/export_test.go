@@ -6,6 +6,9 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
+// Away is away.
+var Away = away
+
 // Turn turns to the next member.
 func (s *Store) Turn() { s.members.leave(s.members.current()) }
 

@@ -87,14 +87,19 @@ func (s *Store) read(ctx context.Context, call func(context.Context) error) erro
 }
 
 // away reports whether err means that the member does not answer, or that it cannot because
-// it has no leader.
+// it has no leader or is a learner.
 func away(err error) bool {
 	switch code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		return true
 	}
-	return false
+	return learner(err)
 }
+
+var errLearner = rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner)
+
+// learner reports whether the member refused a call because it is a learner. It did nothing.
+func learner(err error) bool { return errors.Is(err, errLearner) }
 
 // renewed reports whether a call was refused because the client's token had expired, or was
 // older than a change of the users or roles. The client has fetched a new one. Nothing was

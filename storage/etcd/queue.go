@@ -228,8 +228,8 @@ func (s *Store) send(txn clientv3.Op, n int, limit time.Duration) ([]bool, error
 	return applied, nil
 }
 
-// transact sends a transaction. It sends it again only if a server refused the client's token,
-// because then it has done nothing.
+// transact sends a transaction. It sends it again only if a server refused the client's token or
+// is a learner, because then it has done nothing.
 func (s *Store) transact(limit time.Duration, txn clientv3.Op) (*clientv3.TxnResponse, error) {
 	for tries := 1; ; tries++ {
 		var answer clientv3.OpResponse
@@ -240,7 +240,7 @@ func (s *Store) transact(limit time.Duration, txn clientv3.Op) (*clientv3.TxnRes
 		if err == nil {
 			return answer.Txn(), nil
 		}
-		if !renewed(err) || tries == 3 {
+		if !renewed(err) && !learner(err) || tries == 3 {
 			return nil, err
 		}
 	}

@@ -1,0 +1,75 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weft-go/weft/internal/etcdtest"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/etcd"
+)
+
+// Which errors make a store turn to another member.
+func TestAway(t *testing.T) {
+	for err, want := range map[error]bool{
+		nil:                      false,
+		context.DeadlineExceeded: true,
+		rpctypes.ErrNoLeader:     true,
+		rpctypes.ErrTimeout:      true,
+		rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner): true,
+		rpctypes.ErrMemberNotLearner:                           false, // has the same code
+		rpctypes.ErrNoSpace:                                    false,
+		rpctypes.ErrRequestTooLarge:                            false,
+		rpctypes.ErrInvalidAuthToken:                           false,
+		storage.ErrNotFound:                                    false,
+	} {
+		if got := etcd.Away(err); got != want {
+			t.Errorf("%v: got %t, want %t", err, got, want)
+		}
+	}
+}
+
+// A learner, which refuses to read and to write, is among the endpoints: it is left, and what it
+// refused is sent to another member.
+func TestLearner(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.Start(t, etcdtest.Options{})
+	_, err := c.AddLearner()
+	must(t, err)
+	for range 4 { // a store begins with any of the members
+		s := open(t, c, empty())
+		for n := range 3 {
+			key := fmt.Append(nil, n)
+			s.Turn() // from the only other member to the learner
+			if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(key, key)}}); err != nil {
+				t.Errorf("commit: %v", err)
+			}
+			s.Turn()
+			if v, err := s.Get(t.Context(), key); string(v) != string(key) || err != nil {
+				t.Errorf("get: got %q and error %v, want %q", v, err, key)
+			}
+			s.Turn()
+			b := storage.Batch{If: []storage.Condition{storage.Absent(key)}, Ops: []storage.Op{storage.Put(key, key)}}
+			if err := s.Commit(t.Context(), b); !errors.Is(err, storage.ErrConflict) {
+				t.Errorf("commit: got %v, want ErrConflict", err)
+			}
+			if page, err := s.Scan(t.Context(), storage.Range{}); len(page) != n+1 || err != nil {
+				t.Errorf("got %d entries and error %v, want %d", len(page), err, n+1)
+			}
+		}
+	}
+	// A store that has only the learner gives up.
+	alone := clientv3.Config{Endpoints: c.Endpoints()[1:]}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if s, err := etcd.Open(ctx, alone, nil); err == nil {
+		s.Close()
+		t.Error("a store was opened in a learner")
+	}
+}
