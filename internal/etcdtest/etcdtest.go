@@ -225,7 +225,15 @@ func build() (string, error) {
 		return built.path, nil
 	}
 	_, here, _, _ := runtime.Caller(0)
-	module := filepath.Join(filepath.Dir(here), "..", "..", "storage", "etcd", "testdata", "server")
+	root := filepath.Join(filepath.Dir(here), "..", "..")
+	if !filepath.IsAbs(root) { // built with -trimpath
+		out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/weft-go/weft").Output()
+		if err != nil {
+			return "", fmt.Errorf("find the module: %w", err)
+		}
+		root = strings.TrimSpace(string(out))
+	}
+	module := filepath.Join(root, "storage", "etcd", "testdata", "server")
 	// The go command keeps the program that it has built, and prints where.
 	cmd := exec.Command("go", "tool", "-n", "github.com/weft-go/weft/storage/etcd/testdata/server")
 	cmd.Dir = module
