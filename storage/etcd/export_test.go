@@ -9,6 +9,9 @@ import (
 // Away is away.
 var Away = away
 
+// Member is the member in use: it is another one when the number is.
+func (s *Store) Member() int { return s.members.current() }
+
 // Turn turns to the next member.
 func (s *Store) Turn() { s.members.leave(s.members.current()) }
 

@@ -20,8 +20,10 @@ type members struct {
 	client *clientv3.Client
 	all    []string
 
-	mu   sync.Mutex
-	turn int // of all, counted on
+	mu     sync.Mutex
+	turn   int           // of all, counted on
+	waited time.Duration // for answers of this member, in calls that their callers ended, since its last answer
+	until  time.Time     // when the last of these calls ended
 }
 
 func (m *members) init(client *clientv3.Client, all []string) {
@@ -44,22 +46,57 @@ func (m *members) leave(turn int) {
 		return
 	}
 	m.turn++
+	m.waited = 0
 	m.client.SetEndpoints(m.all[m.turn%len(m.all)])
 }
 
+// answered notes that the member has answered.
+func (m *members) answered(turn int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.turn == turn {
+		m.waited = 0
+	}
+}
+
+// ended notes that a caller ended a call, made at began, which had no answer yet. It reports whether
+// such calls have waited for as long as silence together, with no answer in between.
+func (m *members) ended(turn int, began time.Time) (silent bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.turn != turn {
+		return false
+	}
+	if began.Before(m.until) { // calls at the same time count once
+		began = m.until
+	}
+	m.until = time.Now()
+	m.waited += m.until.Sub(began)
+	return m.waited >= silence
+}
+
 // ask makes one call, which ends after limit. If the member does not answer, the calls that
-// follow go to the next.
-func (s *Store) ask(ctx context.Context, limit time.Duration, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// follow go to the next. A call that its caller ends before that says nothing by itself.
+func (s *Store) ask(caller context.Context, limit time.Duration, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(caller, limit)
 	defer cancel()
-	turn := s.members.current()
+	turn, began := s.members.current(), time.Now()
 	late := time.AfterFunc(silence, func() { s.members.leave(turn) })
 	defer late.Stop()
 	err := call(ctx)
-	if away(err) {
+	switch {
+	case !away(err):
+		s.members.answered(turn)
+	case !over(caller) || s.members.ended(turn, began):
 		s.members.leave(turn)
 	}
 	return err
+}
+
+// over reports whether ctx has ended. Its deadline may have passed before its timer says so.
+func over(ctx context.Context) bool {
+	deadline, some := ctx.Deadline()
+	return ctx.Err() != nil || some && !time.Now().Before(deadline)
 }
 
 // read makes a call that may be repeated, until a member answers it.

@@ -73,3 +73,64 @@ func TestLearner(t *testing.T) {
 		t.Error("a store was opened in a learner")
 	}
 }
+
+// A call that its caller ends says nothing about the member. Many of them do, if the member answers
+// none for two seconds.
+func TestCallersGiveUp(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.Start(t, etcdtest.Options{})
+	m := c.Members[0]
+	s, err := etcd.Open(t.Context(), clientv3.Config{Endpoints: append(c.Endpoints(), "http://"+m.Address)}, nil)
+	must(t, err)
+	defer s.Close()
+	get := func(limit time.Duration) {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		if _, err := s.Get(ctx, []byte("k")); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, storage.ErrNotFound) { // it may have been fast enough
+			t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
+		}
+	}
+	before := s.Member()
+	for range 100 {
+		get(50 * time.Microsecond)
+	}
+	if got := s.Member(); got != before {
+		t.Errorf("after calls that were too short: got member %d, want %d", got, before)
+	}
+	before = s.Member()
+	must(t, m.Stop())
+	defer m.Continue()
+	for range 5 {
+		get(100 * time.Millisecond)
+	}
+	if got := s.Member(); got != before {
+		t.Errorf("after calls of half a second: got member %d, want %d", got, before)
+	}
+	before = s.Member()
+	began := time.Now()
+	for s.Member() == before && time.Since(began) < 8*time.Second { // later the connection is found dead
+		get(100 * time.Millisecond)
+	}
+	if s.Member() == before {
+		t.Error("a member that has answered nothing for eight seconds was not left")
+	}
+	must(t, m.Continue())
+	answer := func() {
+		if _, err := s.Get(t.Context(), []byte("k")); !errors.Is(err, storage.ErrNotFound) {
+			t.Errorf("got %v, want ErrNotFound", err)
+		}
+	}
+	answer()
+	before = s.Member()
+	for range 6 {
+		must(t, m.Stop())
+		for range 6 {
+			get(100 * time.Millisecond)
+		}
+		must(t, m.Continue())
+		answer()
+	}
+	if got := s.Member(); got != before {
+		t.Errorf("after six times calls of 0.6 seconds and an answer: got member %d, want %d", got, before)
+	}
+}
