@@ -113,7 +113,8 @@ func (s *Store) Capabilities() storage.Capabilities {
 
 // Commit applies b, grouped with concurrent commits.
 //
-// It returns storage.ErrInvalidBatch if the servers accept less than Options say.
+// It returns storage.ErrInvalidBatch if the servers, or the client with its MaxCallSendMsgSize, accept
+// less than Options say.
 func (s *Store) Commit(ctx context.Context, b storage.Batch) error {
 	return wrap("commit", s.commit(ctx, b))
 }

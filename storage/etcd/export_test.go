@@ -6,8 +6,11 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Away is away.
-var Away = away
+// What errors mean.
+var (
+	Away    = away
+	Refused = refused
+)
 
 // Member is the member in use: it is another one when the number is.
 func (s *Store) Member() int { return s.members.current() }

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -145,9 +146,18 @@ func renewed(err error) bool {
 	return errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrAuthOldRevision) || errors.Is(err, rpctypes.ErrUserEmpty)
 }
 
-// refused reports whether the server found a request too large and did nothing.
+// refused reports whether the server, or gRPC before it, found a request too large and did nothing.
 func refused(err error) bool {
-	return errors.Is(err, rpctypes.ErrTooManyOps) || errors.Is(err, rpctypes.ErrRequestTooLarge)
+	return errors.Is(err, rpctypes.ErrTooManyOps) || errors.Is(err, rpctypes.ErrRequestTooLarge) || oversize(err)
+}
+
+// oversize reports whether a message was larger than gRPC lets the client send or the server
+// receive. It is not about an answer that is too large for the client: the client's limit for these
+// is at least that for requests, and the answer to a transaction is short.
+func oversize(err error) bool {
+	s, ok := status.FromError(err)
+	return ok && s.Code() == codes.ResourceExhausted &&
+		(strings.HasPrefix(s.Message(), "trying to send message larger than max") || strings.HasPrefix(s.Message(), "grpc: received message larger than max"))
 }
 
 func code(err error) codes.Code {

@@ -9,6 +9,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weft-go/weft/internal/etcdtest"
 	"github.com/weft-go/weft/storage"
@@ -30,6 +32,29 @@ func TestAway(t *testing.T) {
 		storage.ErrNotFound:                                    false,
 	} {
 		if got := etcd.Away(err); got != want {
+			t.Errorf("%v: got %t, want %t", err, got, want)
+		}
+	}
+}
+
+// After which errors it is certain that nothing was written because of the size.
+func TestRefused(t *testing.T) {
+	exhausted := func(text string) error { return status.Error(codes.ResourceExhausted, text) }
+	for err, want := range map[error]bool{
+		nil:                         false,
+		rpctypes.ErrTooManyOps:      true,
+		rpctypes.ErrRequestTooLarge: true,
+		exhausted("grpc: received message larger than max (2000 vs. 1000)"):   true,
+		exhausted("trying to send message larger than max (2000 vs. 1000)"):   true,
+		exhausted("grpc: trying to send message larger than max (2 vs. 1)"):   false, // an answer
+		status.Error(codes.Unknown, "trying to send message larger than max"): false,
+		exhausted("something else"):                                           false,
+		rpctypes.ErrNoSpace:                                                   false, // has the same code
+		rpctypes.ErrGRPCNoSpace:                                               false,
+		rpctypes.ErrTooManyRequests:                                           false,
+		context.DeadlineExceeded:                                              false,
+	} {
+		if got := etcd.Refused(err); got != want {
 			t.Errorf("%v: got %t, want %t", err, got, want)
 		}
 	}

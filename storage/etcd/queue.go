@@ -165,8 +165,8 @@ func (q *queue) gather() []*ticket {
 	return g
 }
 
-// settle sends a group and answers it. If the servers refuse a group because it is too large
-// for them, it sends each half.
+// settle sends a group and answers it. If the servers or the client refuse a group because it is
+// too large for them, it sends each half.
 func (s *Store) settle(g []*ticket) {
 	batches := make([]storage.Batch, len(g))
 	for i, t := range g {
@@ -203,7 +203,7 @@ func (s *Store) alone(b storage.Batch, limit time.Duration) error {
 func verdict(applied []bool, i int, err error) error {
 	switch {
 	case refused(err):
-		return fmt.Errorf("%w: the servers accept less than Options.MaxTxnOps and MaxRequestBytes say: set these to the servers' flags: %w", storage.ErrInvalidBatch, err)
+		return fmt.Errorf("%w: the servers, or the client with its MaxCallSendMsgSize, accept less than Options.MaxTxnOps and MaxRequestBytes say: set these to the servers' flags: %w", storage.ErrInvalidBatch, err)
 	case err != nil:
 		return &unknownError{err}
 	case !applied[i]:
