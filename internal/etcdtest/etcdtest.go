@@ -78,6 +78,7 @@ type Member struct {
 	cluster *Cluster
 	peer    string // the address at which it listens for others
 	id      string // by which the others know it
+	learner bool   // it has joined a cluster that was there
 	cmd     *exec.Cmd
 	exited  chan struct{}
 	log     bytes.Buffer
@@ -120,22 +121,8 @@ func launch(o Options) (_ *Cluster, err error) {
 			c.stop()
 		}
 	}()
-	for i := range o.Members {
-		m := &Member{Name: fmt.Sprint("m", i+1), cluster: c}
-		c.Members = append(c.Members, m)
-		if m.Address, err = free(); err != nil {
-			return nil, err
-		}
-		if m.peer, err = free(); err != nil {
-			return nil, err
-		}
-		if o.Direct {
-			continue
-		}
-		if m.Client, err = newProxy(m.Address); err != nil {
-			return nil, err
-		}
-		if m.Peer, err = newProxy(m.peer); err != nil {
+	for range o.Members {
+		if err := c.add(); err != nil {
 			return nil, err
 		}
 	}
@@ -150,6 +137,52 @@ func launch(o Options) (_ *Cluster, err error) {
 		}
 	}
 	return c, c.identify()
+}
+
+// add adds a member that is not started.
+func (c *Cluster) add() (err error) {
+	m := &Member{Name: fmt.Sprint("m", len(c.Members)+1), cluster: c}
+	c.Members = append(c.Members, m)
+	if m.Address, err = free(); err != nil {
+		return err
+	}
+	if m.peer, err = free(); err != nil || c.options.Direct {
+		return err
+	}
+	if m.Client, err = newProxy(m.Address); err != nil {
+		return err
+	}
+	m.Peer, err = newProxy(m.peer)
+	return err
+}
+
+// AddLearner adds a member that has no vote, and waits until it answers.
+func (c *Cluster) AddLearner() (*Member, error) {
+	if err := c.add(); err != nil {
+		return nil, err
+	}
+	m, client := c.Members[len(c.Members)-1], c.options.http()
+	m.learner = true
+	body := fmt.Sprintf(`{"peerURLs":["http://%s"],"isLearner":true}`, m.forOthers())
+	answer, err := client.Post(c.options.scheme()+c.Members[0].Address+"/v3/cluster/member/add", "application/json", strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("add a learner: %s", answer.Status)
+	}
+	if err := m.run(); err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		var status struct{ IsLearner bool }
+		if m.ask(client, "/v3/maintenance/status", &status) == nil && status.IsLearner {
+			return m, nil
+		}
+	}
+	m.Kill()
+	return nil, fmt.Errorf("the learner does not answer\n%s", m.log.String())
 }
 
 // identify asks for the IDs of the members.
@@ -192,7 +225,15 @@ func build() (string, error) {
 		return built.path, nil
 	}
 	_, here, _, _ := runtime.Caller(0)
-	module := filepath.Join(filepath.Dir(here), "..", "..", "storage", "etcd", "testdata", "server")
+	root := filepath.Join(filepath.Dir(here), "..", "..")
+	if !filepath.IsAbs(root) { // built with -trimpath
+		out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/weft-go/weft").Output()
+		if err != nil {
+			return "", fmt.Errorf("find the module: %w", err)
+		}
+		root = strings.TrimSpace(string(out))
+	}
+	module := filepath.Join(root, "storage", "etcd", "testdata", "server")
 	// The go command keeps the program that it has built, and prints where.
 	cmd := exec.Command("go", "tool", "-n", "github.com/weft-go/weft/storage/etcd/testdata/server")
 	cmd.Dir = module
@@ -281,6 +322,10 @@ func (m *Member) args() []string {
 	for _, other := range m.cluster.Members {
 		cluster = append(cluster, other.Name+"=http://"+other.forOthers())
 	}
+	state := "new"
+	if m.learner {
+		state = "existing"
+	}
 	args := []string{
 		"--name", m.Name,
 		"--data-dir", filepath.Join(m.cluster.dir, m.Name),
@@ -289,7 +334,7 @@ func (m *Member) args() []string {
 		"--listen-peer-urls", "http://" + m.peer,
 		"--initial-advertise-peer-urls", "http://" + m.forOthers(),
 		"--initial-cluster", strings.Join(cluster, ","),
-		"--initial-cluster-state", "new",
+		"--initial-cluster-state", state,
 		"--heartbeat-interval", "50",
 		"--election-timeout", "500",
 		"--log-level", "error",

@@ -195,6 +195,44 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// Batches that gRPC itself finds too large, in the server or in the client, are refused, and groups
+// of them are divided.
+func TestLimitsOfGRPC(t *testing.T) {
+	t.Parallel()
+	// A server lets a message have half a megabyte more than a request.
+	c := etcdtest.Start(t, etcdtest.Options{Flags: []string{"--max-request-bytes=131072"}})
+	for name, config := range map[string]clientv3.Config{
+		"server": {Endpoints: c.Endpoints()},
+		"client": {Endpoints: c.Endpoints(), MaxCallSendMsgSize: 128 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := etcd.Open(t.Context(), config, empty())
+			must(t, err)
+			defer s.Close()
+			key := []byte("large")
+			err = s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(key, make([]byte, 900<<10))}})
+			if !errors.Is(err, storage.ErrInvalidBatch) || !strings.Contains(err.Error(), "message larger than max") {
+				t.Errorf("got %v, want ErrInvalidBatch of a message larger than max", err)
+			}
+			if _, err := s.Get(t.Context(), key); !errors.Is(err, storage.ErrNotFound) {
+				t.Errorf("got %v, want ErrNotFound", err)
+			}
+			for round := range 5 { // of more than a megabyte; the first of a round may go alone
+				var all sync.WaitGroup
+				for i := range 20 {
+					all.Go(func() {
+						key := fmt.Appendf(nil, "%d:%d", round, i)
+						if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(key, make([]byte, 100<<10))}}); err != nil {
+							t.Errorf("%s: %v", key, err)
+						}
+					})
+				}
+				all.Wait()
+			}
+		})
+	}
+}
+
 // A user who may use the store's prefix only, over TLS. Tokens expire while it works, and users
 // change.
 func TestAuthAndTLS(t *testing.T) {

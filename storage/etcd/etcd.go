@@ -9,10 +9,10 @@
 // # Members
 //
 // A [Store] sends all its calls to one member of the cluster. If that member is gone, has lost
-// its leader or does not answer for two seconds, the store turns to the next. Reads are
-// linearizable; a read without an answer is repeated on another member. A commit is sent once:
-// if its answer is lost, its outcome is unknown, and its caller must find out whether it took
-// place.
+// its leader, is a learner or does not answer for two seconds, the store turns to the next. Reads
+// are linearizable; a read without an answer is repeated on another member. A commit is sent to
+// another member only if the first refused it as a learner: if its answer is lost, its outcome is
+// unknown, and its caller must find out whether it took place.
 //
 // # What the cluster needs
 //
@@ -113,7 +113,8 @@ func (s *Store) Capabilities() storage.Capabilities {
 
 // Commit applies b, grouped with concurrent commits.
 //
-// It returns storage.ErrInvalidBatch if the servers accept less than Options say.
+// It returns storage.ErrInvalidBatch if the servers, or the client with its MaxCallSendMsgSize, accept
+// less than Options say.
 func (s *Store) Commit(ctx context.Context, b storage.Batch) error {
 	return wrap("commit", s.commit(ctx, b))
 }

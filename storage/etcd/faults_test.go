@@ -341,12 +341,17 @@ func TestPartedMemberDoesNotJudge(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		err = parted.Commit(ctx, storage.Batch{If: []storage.Condition{storage.Equal([]byte("k"), []byte(old))}})
-		cancel()
-		if err == nil {
-			t.Errorf("round %d: a parted member judged by what it knows", round)
+		var all sync.WaitGroup
+		for name, b := range readers(storage.Equal([]byte("k"), []byte(old))) {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				defer cancel()
+				if err := parted.Commit(ctx, b); err == nil {
+					t.Errorf("round %d, %s: a parted member judged by what it knows", round, name)
+				}
+			})
 		}
+		all.Wait()
 		c.Heal()
 		must(t, m.Ready())
 		parted.Close()

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,8 +21,10 @@ type members struct {
 	client *clientv3.Client
 	all    []string
 
-	mu   sync.Mutex
-	turn int // of all, counted on
+	mu     sync.Mutex
+	turn   int           // of all, counted on
+	waited time.Duration // for answers of this member, in calls that their callers ended, since its last answer
+	until  time.Time     // when the last of these calls ended
 }
 
 func (m *members) init(client *clientv3.Client, all []string) {
@@ -44,22 +47,57 @@ func (m *members) leave(turn int) {
 		return
 	}
 	m.turn++
+	m.waited = 0
 	m.client.SetEndpoints(m.all[m.turn%len(m.all)])
 }
 
+// answered notes that the member has answered.
+func (m *members) answered(turn int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.turn == turn {
+		m.waited = 0
+	}
+}
+
+// ended notes that a caller ended a call, made at began, which had no answer yet. It reports whether
+// such calls have waited for as long as silence together, with no answer in between.
+func (m *members) ended(turn int, began time.Time) (silent bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.turn != turn {
+		return false
+	}
+	if began.Before(m.until) { // calls at the same time count once
+		began = m.until
+	}
+	m.until = time.Now()
+	m.waited += m.until.Sub(began)
+	return m.waited >= silence
+}
+
 // ask makes one call, which ends after limit. If the member does not answer, the calls that
-// follow go to the next.
-func (s *Store) ask(ctx context.Context, limit time.Duration, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// follow go to the next. A call that its caller ends before that says nothing by itself.
+func (s *Store) ask(caller context.Context, limit time.Duration, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(caller, limit)
 	defer cancel()
-	turn := s.members.current()
+	turn, began := s.members.current(), time.Now()
 	late := time.AfterFunc(silence, func() { s.members.leave(turn) })
 	defer late.Stop()
 	err := call(ctx)
-	if away(err) {
+	switch {
+	case !away(err):
+		s.members.answered(turn)
+	case !over(caller) || s.members.ended(turn, began):
 		s.members.leave(turn)
 	}
 	return err
+}
+
+// over reports whether ctx has ended. Its deadline may have passed before its timer says so.
+func over(ctx context.Context) bool {
+	deadline, some := ctx.Deadline()
+	return ctx.Err() != nil || some && !time.Now().Before(deadline)
 }
 
 // read makes a call that may be repeated, until a member answers it.
@@ -87,14 +125,19 @@ func (s *Store) read(ctx context.Context, call func(context.Context) error) erro
 }
 
 // away reports whether err means that the member does not answer, or that it cannot because
-// it has no leader.
+// it has no leader or is a learner.
 func away(err error) bool {
 	switch code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		return true
 	}
-	return false
+	return learner(err)
 }
+
+var errLearner = rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner)
+
+// learner reports whether the member refused a call because it is a learner. It did nothing.
+func learner(err error) bool { return errors.Is(err, errLearner) }
 
 // renewed reports whether a call was refused because the client's token had expired, or was
 // older than a change of the users or roles. The client has fetched a new one. Nothing was
@@ -103,9 +146,18 @@ func renewed(err error) bool {
 	return errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrAuthOldRevision) || errors.Is(err, rpctypes.ErrUserEmpty)
 }
 
-// refused reports whether the server found a request too large and did nothing.
+// refused reports whether the server, or gRPC before it, found a request too large and did nothing.
 func refused(err error) bool {
-	return errors.Is(err, rpctypes.ErrTooManyOps) || errors.Is(err, rpctypes.ErrRequestTooLarge)
+	return errors.Is(err, rpctypes.ErrTooManyOps) || errors.Is(err, rpctypes.ErrRequestTooLarge) || oversize(err)
+}
+
+// oversize reports whether a message was larger than gRPC lets the client send or the server
+// receive. It is not about an answer that is too large for the client: the client's limit for these
+// is at least that for requests, and the answer to a transaction is short.
+func oversize(err error) bool {
+	s, ok := status.FromError(err)
+	return ok && s.Code() == codes.ResourceExhausted &&
+		(strings.HasPrefix(s.Message(), "trying to send message larger than max") || strings.HasPrefix(s.Message(), "grpc: received message larger than max"))
 }
 
 func code(err error) codes.Code {

@@ -165,8 +165,8 @@ func (q *queue) gather() []*ticket {
 	return g
 }
 
-// settle sends a group and answers it. If the servers refuse a group because it is too large
-// for them, it sends each half.
+// settle sends a group and answers it. If the servers or the client refuse a group because it is
+// too large for them, it sends each half.
 func (s *Store) settle(g []*ticket) {
 	batches := make([]storage.Batch, len(g))
 	for i, t := range g {
@@ -203,7 +203,7 @@ func (s *Store) alone(b storage.Batch, limit time.Duration) error {
 func verdict(applied []bool, i int, err error) error {
 	switch {
 	case refused(err):
-		return fmt.Errorf("%w: the servers accept less than Options.MaxTxnOps and MaxRequestBytes say: set these to the servers' flags: %w", storage.ErrInvalidBatch, err)
+		return fmt.Errorf("%w: the servers, or the client with its MaxCallSendMsgSize, accept less than Options.MaxTxnOps and MaxRequestBytes say: set these to the servers' flags: %w", storage.ErrInvalidBatch, err)
 	case err != nil:
 		return &unknownError{err}
 	case !applied[i]:
@@ -228,8 +228,8 @@ func (s *Store) send(txn clientv3.Op, n int, limit time.Duration) ([]bool, error
 	return applied, nil
 }
 
-// transact sends a transaction. It sends it again only if a server refused the client's token,
-// because then it has done nothing.
+// transact sends a transaction. It sends it again only if a server refused the client's token or
+// is a learner, because then it has done nothing.
 func (s *Store) transact(limit time.Duration, txn clientv3.Op) (*clientv3.TxnResponse, error) {
 	for tries := 1; ; tries++ {
 		var answer clientv3.OpResponse
@@ -240,7 +240,7 @@ func (s *Store) transact(limit time.Duration, txn clientv3.Op) (*clientv3.TxnRes
 		if err == nil {
 			return answer.Txn(), nil
 		}
-		if !renewed(err) || tries == 3 {
+		if !renewed(err) && !learner(err) || tries == 3 {
 			return nil, err
 		}
 	}

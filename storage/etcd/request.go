@@ -110,18 +110,18 @@ func union(all []interval) []interval {
 func (s *Store) request(b storage.Batch) clientv3.Op {
 	conditions := s.layout.comparisons(b)
 	var ops []clientv3.Op
-	switch {
-	case len(b.Ops) == 0:
-		// A server judges a transaction without operations by what it has itself, which may be
-		// of the past. An operation that reads makes it ask the leader.
-		ops = []clientv3.Op{clientv3.OpGet(s.layout.format, clientv3.WithCountOnly())}
-	case b.HasDeleteRange():
+	if b.HasDeleteRange() {
 		ops = s.layout.withRanges(b)
 		if len(ops) >= s.options.MaxTxnOps { // there may be almost twice as many as the batch has
 			ops = parts(ops, 3)
 		}
-	default:
+	} else {
 		ops = s.layout.operations(b)
+	}
+	if len(ops) == 0 { // the batch has none, or only ranges without keys
+		// A server judges a transaction without operations by what it has itself, which may be
+		// of the past. An operation that reads makes it ask the leader.
+		ops = append(ops, clientv3.OpGet(s.layout.format, clientv3.WithCountOnly()))
 	}
 	if puts(b) && !b.Urgent {
 		ops = append(ops, s.watch.note(b))
