@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -168,13 +169,18 @@ func (d *disk) create(name string, k kind, create func() (vfs.File, error)) (vfs
 	return d.memory.Create(name, vfs.WriteCategoryUnspecified)
 }
 
-func (d *disk) syncDir() error {
-	f, err := d.FS.OpenDir(d.dir)
+func (d *disk) syncDir() error { return syncFolder(d.FS, d.dir) }
+
+func syncFolder(below vfs.FS, dir string) error {
+	f, err := below.OpenDir(dir)
 	if err != nil {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
 }
+
+// MkdirAll creates the folder of a backup. The mode of the folder protects the files in it.
+func (d *disk) MkdirAll(dir string, _ fs.FileMode) error { return d.FS.MkdirAll(dir, 0o700) }
 
 func (d *disk) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
 	if err := d.check(); err != nil {

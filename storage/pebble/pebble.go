@@ -32,6 +32,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -161,7 +162,11 @@ func (s *Store) Commit(ctx context.Context, b storage.Batch) error {
 
 // Backup writes a copy of the store to a new folder, while commits continue. The copy
 // contains everything that was acknowledged before the call. It is a store: open it, or put
-// it in the place of the one that was lost.
+// it in the place of the one that was lost. If dir exists, Backup returns an error that wraps
+// fs.ErrExist.
+//
+// Only the user of this process may read the folder. Until the copy is whole, its name is that
+// of dir, a random text and ".tmp". A process that dies leaves such a folder: remove it.
 //
 // On the same file system the copy shares most of its files with the store, as hard links,
 // and takes a moment. Then copy it to another disk.
@@ -182,15 +187,23 @@ func (s *Store) backup(dir string) error {
 	if err := disk.check(); err != nil {
 		return err
 	}
+	dir = filepath.Clean(dir)
 	if _, err := s.fs.Stat(dir); err == nil {
 		return fmt.Errorf("%q: %w", dir, fs.ErrExist)
 	}
-	err := guarded(func() error { return s.db.Checkpoint(dir) })
-	if failure := disk.failure(); err == nil && failure != nil {
-		// What pebble has written meanwhile may not be in its files.
-		return errors.Join(failure, s.fs.RemoveAll(dir))
+	// The copy has another name until it is whole. To rename a folder to one that exists fails.
+	part := dir + "." + rand.Text() + ".tmp"
+	err := guarded(func() error { return s.db.Checkpoint(part) })
+	if err == nil {
+		err = disk.failure() // what pebble has written meanwhile may not be in its files
 	}
-	return err
+	if err == nil {
+		err = s.fs.Rename(part, dir)
+	}
+	if err != nil {
+		return errors.Join(err, s.fs.RemoveAll(part))
+	}
+	return syncFolder(s.fs, filepath.Dir(dir))
 }
 
 // Close waits for reads and the commit in progress, and closes the files.
