@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -45,12 +46,15 @@ func newDisk(below vfs.FS, dir string, files *place.Files) *disk {
 	return d
 }
 
-// fail makes err the failure, unless there is one.
+// fail makes err the failure, unless there is one. That the folder has moved is more than that
+// the disk is full, which passes.
 func (d *disk) fail(err error) {
 	if !full(err) && !errors.Is(err, storage.ErrMoved) {
 		err = fmt.Errorf("the store has failed; close it and open it again: %w", err)
 	}
-	d.failed.CompareAndSwap(nil, &err)
+	if last := d.failed.Load(); last == nil || full(*last) && errors.Is(err, storage.ErrMoved) {
+		d.failed.CompareAndSwap(last, &err)
+	}
 }
 
 func (d *disk) failure() error {
@@ -78,8 +82,9 @@ func (d *disk) readable() error {
 }
 
 func (d *disk) look(look func(*place.Files) error) error {
-	if err := d.failure(); err != nil || d.files == nil {
-		return err
+	failure := d.failure()
+	if d.files == nil || failure != nil && !full(failure) {
+		return failure
 	}
 	err := look(d.files)
 	if log := d.log.Load(); err == nil && log != nil {
@@ -87,8 +92,16 @@ func (d *disk) look(look func(*place.Files) error) error {
 	}
 	if errors.Is(err, storage.ErrMoved) {
 		d.fail(err)
+		return err
 	}
-	return err
+	return cmp.Or(failure, err)
+}
+
+// forgetLog has the log not looked at any more if it is not at its place.
+func (d *disk) forgetLog() {
+	if log := d.log.Load(); log != nil && errors.Is(log.Check(), storage.ErrMoved) {
+		d.log.Store(nil)
+	}
 }
 
 // abandon ends the waiting of compactions, before the database is closed.

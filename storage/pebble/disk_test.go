@@ -18,6 +18,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/weft-go/weft/internal/place"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 )
@@ -525,6 +526,137 @@ func playFailure(t *testing.T, at int64, failure error, once bool) (failed bool)
 		wrong("opened again: %v", err)
 	}
 	return calls.Load() >= at
+}
+
+// openTapped opens a store in files, and calls before as a tap does.
+func openTapped(t *testing.T, before func(what string) error) *Store {
+	t.Helper()
+	path, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(path, "store")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	files, err := place.Of(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Store{path: path, fs: &tap{vfs.Default, before}, files: files}
+	if err := s.open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if err := putKey(t, s, "a"); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func putKey(t *testing.T, s *Store, key string) error {
+	return s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put([]byte(key), []byte("1"))}})
+}
+
+func getKey(t *testing.T, s *Store, key string) error {
+	_, err := s.Get(t.Context(), []byte(key))
+	return err
+}
+
+// A folder or a log that is moved while the disk is full is noticed by every call.
+func TestMovedWhileTheDiskIsFull(t *testing.T) {
+	calls := map[string]func(s *Store) error{
+		"Get":    func(s *Store) error { return getKey(t, s, "a") },
+		"Scan":   func(s *Store) error { _, err := s.Scan(t.Context(), storage.Range{}); return err },
+		"Commit": func(s *Store) error { return putKey(t, s, "c") },
+		"Backup": func(s *Store) error { return s.Backup(s.path + ".backup") },
+	}
+	for what, move := range map[string]func(path string) error{
+		"the folder is renamed": func(path string) error { return os.Rename(path, path+".old") },
+		"the folder is replaced": func(path string) error {
+			return errors.Join(os.Rename(path, path+".old"), os.Mkdir(path, 0o700))
+		},
+		"the log is deleted": func(path string) error {
+			logs, err := filepath.Glob(filepath.Join(path, "*.log"))
+			for _, log := range logs {
+				err = errors.Join(err, os.Remove(log))
+			}
+			return err
+		},
+	} {
+		for first := range calls {
+			var noRoom atomic.Bool
+			s := openTapped(t, func(string) error {
+				if noRoom.Load() {
+					return syscall.ENOSPC
+				}
+				return nil
+			})
+			noRoom.Store(true)
+			if err := putKey(t, s, "b"); !errors.Is(err, syscall.ENOSPC) {
+				t.Fatalf("got %v, want ENOSPC", err)
+			}
+			if err := getKey(t, s, "a"); err != nil {
+				t.Fatalf("got %v while the disk is full, want nil", err)
+			}
+			if err := move(s.path); err != nil {
+				t.Fatal(err)
+			}
+			noRoom.Store(false) // so that only the move keeps anything from being written
+			time.Sleep(2 * place.Interval)
+			if err := calls[first](s); !errors.Is(err, storage.ErrMoved) {
+				t.Errorf("%s, then %s: got %v, want ErrMoved", what, first, err)
+			}
+			for name, call := range calls {
+				if err := call(s); !errors.Is(err, storage.ErrMoved) {
+					t.Errorf("%s, and %s was called, then %s: got %v, want ErrMoved", what, first, name, err)
+				}
+			}
+		}
+	}
+}
+
+// To open the database again may remove the log and fail after that. Nobody has moved it.
+func TestNothingHasMovedWhenThereIsNoRoomToOpenAgain(t *testing.T) {
+	gone := 0
+	for room := int64(0); ; room++ {
+		left := atomic.Int64{}
+		left.Store(1 << 40)
+		s := openTapped(t, func(string) error {
+			if left.Add(-1) < 0 {
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		before, _ := filepath.Glob(filepath.Join(s.path, "*.log"))
+		left.Store(0)
+		if err := putKey(t, s, "b"); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("got %v, want ENOSPC", err)
+		}
+		left.Store(room)
+		err := putKey(t, s, "c")
+		if err == nil {
+			t.Logf("%d calls, %d failures after the log was removed", room, gone)
+			return
+		}
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("room for %d calls: got %v, want ENOSPC", room, err)
+		}
+		if _, err := os.Stat(before[len(before)-1]); err != nil {
+			gone++
+		}
+		time.Sleep(2 * place.Interval)
+		if err := getKey(t, s, "a"); err != nil {
+			t.Errorf("room for %d calls: read %v", room, err)
+		}
+		left.Store(1 << 40)
+		if err := putKey(t, s, "c"); err != nil {
+			t.Errorf("room for %d calls, and then more: got %v", room, err)
+		}
+		if err := s.Close(); err != nil || t.Failed() {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestReadsSeeOnlyWhatIsSynced holds a commit while it is synced.

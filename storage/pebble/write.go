@@ -40,6 +40,7 @@ func (s *Store) usable() error {
 	defer s.calls.Unlock()
 	next, err := s.openDatabase()
 	if err != nil {
+		s.db.disk.forgetLog() // pebble may have removed it, with a table in its place
 		return err
 	}
 	s.known.Forget()
