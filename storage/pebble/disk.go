@@ -299,6 +299,7 @@ type file struct {
 	kind    kind
 	name    string       // "" if it existed
 	written atomic.Int64 // how many bytes, from the start
+	once    sync.Once    // pauses
 }
 
 // do writes or syncs.
@@ -312,8 +313,11 @@ func (f *file) do(write func() error) error {
 			f.disk.fail(err)
 		}
 	}
-	if f.kind == vital {
+	switch f.kind {
+	case vital:
 		return nil
+	case merged:
+		f.once.Do(f.disk.pause)
 	}
 	return err
 }

@@ -659,6 +659,62 @@ func TestNothingHasMovedWhenThereIsNoRoomToOpenAgain(t *testing.T) {
 	}
 }
 
+// A compaction that has no room to write a table is tried again about once a second.
+func TestCompactionWithoutRoomWaits(t *testing.T) {
+	var tables sync.Map
+	var tried atomic.Int64
+	s, err := openOn(&compactions{&tap{newMemory(), func(what string) error {
+		name, writes := strings.CutPrefix(what, "write ")
+		if _, merged := tables.Load(name); writes && merged {
+			return syscall.ENOSPC
+		}
+		return nil
+	}}, func(name string) {
+		tables.Store(name, true)
+		tried.Add(1)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var load workload
+	for n := 0; tried.Load() == 0; n++ {
+		if n > 2000 {
+			t.Fatal("there is no compaction")
+		}
+		if err := load.step(t, s, n%writers); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := tried.Load()
+	time.Sleep(2500 * time.Millisecond)
+	if n := tried.Load() - before; n < 1 || n > 4 {
+		t.Errorf("got %d tables of compactions in 2.5 seconds, want about 2", n)
+	}
+	if err := load.step(t, s, 0); err != nil {
+		t.Errorf("a commit meanwhile: got %v", err)
+	}
+	start := time.Now()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if d := time.Since(start); d > 500*time.Millisecond {
+		t.Errorf("Close took %v, want that it does not wait for the next attempt", d)
+	}
+}
+
+// A compactions calls begin with the name of each table that a compaction creates.
+type compactions struct {
+	vfs.FS
+	begin func(name string)
+}
+
+func (c *compactions) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if kindOf(name, category) == merged {
+		c.begin(name)
+	}
+	return c.FS.Create(name, category)
+}
+
 // TestReadsSeeOnlyWhatIsSynced holds a commit while it is synced.
 func TestReadsSeeOnlyWhatIsSynced(t *testing.T) {
 	var held atomic.Bool
