@@ -35,6 +35,10 @@ type disk struct {
 	log    atomic.Pointer[place.Files] // the place of the log
 	last   atomic.Pointer[file]        // the log that was created last
 
+	mu     sync.Mutex
+	fresh  []string // tables of flushes, created since the manifest was written, so that it has none of them; guarded by mu
+	sealed bool     // another database may be opened in the folder; guarded by mu
+
 	memory  *vfs.MemFS    // has what is created after the failure
 	waiting chan struct{} // closed by abandon
 	once    sync.Once
@@ -117,6 +121,45 @@ func (d *disk) pause() {
 	}
 }
 
+// created notes a table of a flush.
+func (d *disk) created(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.sealed {
+		d.fresh = append(d.fresh, name)
+	}
+}
+
+// listed has no table removed that was created until now, since the manifest may have it.
+func (d *disk) listed() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fresh = nil
+}
+
+// seal has no table removed any more. After it, another database may be opened in the folder,
+// and give its tables the same names.
+func (d *disk) seal() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fresh, d.sealed = nil, true
+}
+
+// discard removes the tables of a flush that failed with err, if the disk is full: what they
+// have is in the log, too, and the next attempt needs the room. Pebble writes to the manifest
+// only after all calls to all tables of a flush have succeeded.
+func (d *disk) discard(err error) {
+	if !full(err) || d.files != nil && d.files.Check() != nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, name := range d.fresh {
+		d.FS.Remove(name) // if it stays, the next success removes it
+	}
+	d.fresh = nil
+}
+
 // mine reports whether name is a file of the database, and not of a backup.
 func (d *disk) mine(name string) bool { return filepath.Dir(name) == d.dir }
 
@@ -161,6 +204,9 @@ func (d *disk) create(name string, k kind, create func() (vfs.File, error)) (vfs
 		var f vfs.File
 		if f, err = create(); err == nil {
 			w := &file{File: f, disk: d, kind: k, name: name}
+			if k == flushed {
+				d.created(name)
+			}
 			if strings.HasSuffix(name, ".log") {
 				d.last.Store(w)
 				if d.files != nil {
@@ -177,6 +223,9 @@ func (d *disk) create(name string, k kind, create func() (vfs.File, error)) (vfs
 	if k == merged {
 		d.pause()
 		return nil, err
+	}
+	if k == flushed {
+		d.discard(err)
 	}
 	d.fail(err)
 	return d.memory.Create(name, vfs.WriteCategoryUnspecified)
@@ -309,6 +358,9 @@ func (f *file) do(write func() error) error {
 		if err = write(); err == nil {
 			return nil
 		}
+		if f.kind == flushed {
+			f.disk.discard(err) // before a commit sees the failure
+		}
 		if f.kind != merged {
 			f.disk.fail(err)
 		}
@@ -322,8 +374,16 @@ func (f *file) do(write func() error) error {
 	return err
 }
 
+// note notes what is about to be written to the manifest, or to a file that may be it.
+func (f *file) note() {
+	if f.kind == vital && !strings.HasSuffix(f.name, ".log") {
+		f.disk.listed()
+	}
+}
+
 func (f *file) Write(p []byte) (n int, err error) {
 	n = len(p)
+	f.note()
 	err = f.do(func() error {
 		n, err = f.File.Write(p)
 		f.written.Add(int64(n))
@@ -337,6 +397,7 @@ func (f *file) Write(p []byte) (n int, err error) {
 
 func (f *file) WriteAt(p []byte, at int64) (n int, err error) {
 	n = len(p)
+	f.note()
 	err = f.do(func() error {
 		n, err = f.File.WriteAt(p, at)
 		return err

@@ -715,6 +715,173 @@ func (c *compactions) Create(name string, category vfs.DiskWriteCategory) (vfs.F
 	return c.FS.Create(name, category)
 }
 
+// A limited is a file system with room for some bytes in the files of /store.
+type limited struct {
+	vfs.FS
+	mu    sync.Mutex
+	room  int64        // guarded by mu
+	lists atomic.Int64 // how often a folder was listed
+}
+
+type limitedFile struct {
+	vfs.File
+	disk *limited
+}
+
+func (l *limited) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := l.FS.Create(name, c)
+	return &limitedFile{f, l}, err
+}
+
+func (l *limited) List(dir string) ([]string, error) {
+	l.lists.Add(1)
+	return l.FS.List(dir)
+}
+
+func (l *limited) ReuseForWrite(last, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := l.FS.ReuseForWrite(last, name, c)
+	return &limitedFile{f, l}, err
+}
+
+// used returns how many bytes there are in files with a name that ends so, and how many files.
+func (l *limited) used(end string) (bytes int64, files int) {
+	names, _ := l.FS.List("/store")
+	for _, name := range names {
+		if info, err := l.FS.Stat("/store/" + name); err == nil && strings.HasSuffix(name, end) {
+			bytes += info.Size()
+			files++
+		}
+	}
+	return bytes, files
+}
+
+func (l *limited) limit(room int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.room = room
+}
+
+func (f *limitedFile) Write(p []byte) (int, error) {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	used, _ := f.disk.used("")
+	if left := max(0, f.disk.room-used); left < int64(len(p)) {
+		n, _ := f.File.Write(p[:left])
+		return n, syscall.ENOSPC
+	}
+	return f.File.Write(p)
+}
+
+// fillLimited opens a store, commits, and leaves no room. What it needs to be opened again is the
+// room for a table of what is in the log.
+func fillLimited(t *testing.T) (below *limited, s *Store, need int64) {
+	t.Helper()
+	below = &limited{FS: newMemory(), room: 1 << 40}
+	s = &Store{path: "/store", fs: below, options: Options{MemTableSize: 4 << 20}}
+	if err := s.open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	for n := range 300 {
+		if n == 200 { // the tables in memory have their full size
+			if err := s.db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := putRandom(t, s, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(200 * time.Millisecond) // a compaction may be in progress
+	below.limit(0)
+	if err := putRandom(t, s, 300); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("got %v, want ENOSPC", err)
+	}
+	return below, s, 100 * 20_000
+}
+
+func putRandom(t *testing.T, s *Store, n int) error {
+	var seed [32]byte
+	seed[0], seed[1] = byte(n), byte(n>>8)
+	value := make([]byte, 20_000) // that cannot be compressed
+	rand.NewChaCha8(seed).Read(value)
+	return s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(fmt.Appendf(nil, "key %d", n), value)}})
+}
+
+// A store that has no room to open again leaves no table of the attempt, and so needs no more room
+// after many attempts than after one.
+func TestAttemptsWithoutRoomLeaveNothing(t *testing.T) {
+	below, s, need := fillLimited(t)
+	used, _ := below.used("")
+	_, before := below.used(".sst")
+	for quarter := int64(1); quarter <= 6; quarter++ {
+		below.limit(used + quarter*need/4)
+		for range 3 {
+			err := putKey(t, s, "again")
+			if err == nil {
+				if quarter < 4 {
+					t.Errorf("opened again with %d quarters of the room: this proves little", quarter)
+				}
+				if err := errors.Join(getKey(t, s, "key 0"), getKey(t, s, "again")); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("got %v, want ENOSPC", err)
+			}
+			if _, n := below.used(".sst"); n > before {
+				t.Errorf("got %d tables after an attempt with %d quarters, want at most %d", n, quarter, before)
+			}
+			if err := getKey(t, s, "key 0"); err != nil {
+				t.Errorf("a read meanwhile: got %v", err)
+			}
+		}
+	}
+	t.Error("got no success with room for one and a half times what is needed")
+}
+
+// While there is no room, the database is opened about once a second, whoever commits.
+func TestAttemptsWithoutRoomWait(t *testing.T) {
+	below, s, _ := fillLimited(t)
+	before := below.lists.Load()
+	if err := putKey(t, s, "again"); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("got %v, want ENOSPC", err)
+	}
+	each := below.lists.Load() - before
+	s.pace = time.Second
+	before = below.lists.Load()
+	var wg sync.WaitGroup
+	end := time.Now().Add(2500 * time.Millisecond)
+	for range 50 {
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				if err := putKey(t, s, "again"); !errors.Is(err, syscall.ENOSPC) {
+					t.Errorf("got %v, want ENOSPC", err)
+				}
+				if err := getKey(t, s, "key 0"); err != nil {
+					t.Errorf("a read meanwhile: got %v", err)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	wg.Wait()
+	if n := (below.lists.Load() - before) / each; n < 1 || n > 4 {
+		t.Errorf("got %d attempts in 2.5 seconds, want about 2", n)
+	}
+	below.limit(1 << 40)
+	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		err := putKey(t, s, "again")
+		if err == nil {
+			break
+		}
+		if time.Since(start) > 5*time.Second {
+			t.Fatalf("got %v when there was room again", err)
+		}
+	}
+}
+
 // TestReadsSeeOnlyWhatIsSynced holds a commit while it is synced.
 func TestReadsSeeOnlyWhatIsSynced(t *testing.T) {
 	var held atomic.Bool

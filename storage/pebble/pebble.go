@@ -13,7 +13,8 @@
 //     commit that was synced, and does not wait for the one in progress.
 //   - After an I/O error it is unknown which data has reached the disk. The store then refuses
 //     everything until it is closed and opened again. This does not apply to a full disk:
-//     reads continue, and commits continue when there is room again.
+//     reads continue, and commits continue within a second of when there is room again. That needs
+//     as much room as the log has, 64 MiB at most by default.
 //   - Leave the folder alone while the store is open. If it is deleted, renamed or replaced, or
 //     if the file with the last commits is, every call returns storage.ErrMoved and no commit
 //     is confirmed.
@@ -34,6 +35,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -82,6 +84,9 @@ type Store struct {
 	known   known.Keys // what the store contains
 	written written    // keys of the group
 	stuck   bool       // pebble panicked in a commit, and may hold its locks
+	tried   time.Time  // when the last attempt to open the database again ended
+
+	pace time.Duration // between two such attempts
 
 	calls  sync.RWMutex // read-locked by reads and Backup, locked by Close and reopen
 	db     *database    // guarded by calls; the leader may read it, since only it replaces it
@@ -95,7 +100,7 @@ var maxBatch = storage.Size{Ops: 10_000, Bytes: 64 << 20}
 // Open opens the store in the folder at path and creates it if it does not exist. The folder
 // above must exist. A nil o means the defaults.
 func Open(path string, o *Options) (*Store, error) {
-	s := &Store{path: path, fs: vfs.Default}
+	s := &Store{path: path, fs: vfs.Default, pace: time.Second}
 	if o != nil {
 		s.options = *o
 	}
