@@ -1,9 +1,11 @@
 package pebble
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -33,6 +35,10 @@ type disk struct {
 	log    atomic.Pointer[place.Files] // the place of the log
 	last   atomic.Pointer[file]        // the log that was created last
 
+	mu     sync.Mutex
+	fresh  []string // tables of flushes, created since the manifest was written, so that it has none of them; guarded by mu
+	sealed bool     // another database may be opened in the folder; guarded by mu
+
 	memory  *vfs.MemFS    // has what is created after the failure
 	waiting chan struct{} // closed by abandon
 	once    sync.Once
@@ -44,12 +50,15 @@ func newDisk(below vfs.FS, dir string, files *place.Files) *disk {
 	return d
 }
 
-// fail makes err the failure, unless there is one.
+// fail makes err the failure, unless there is one. That the folder has moved is more than that
+// the disk is full, which passes.
 func (d *disk) fail(err error) {
 	if !full(err) && !errors.Is(err, storage.ErrMoved) {
 		err = fmt.Errorf("the store has failed; close it and open it again: %w", err)
 	}
-	d.failed.CompareAndSwap(nil, &err)
+	if last := d.failed.Load(); last == nil || full(*last) && errors.Is(err, storage.ErrMoved) {
+		d.failed.CompareAndSwap(last, &err)
+	}
 }
 
 func (d *disk) failure() error {
@@ -77,8 +86,9 @@ func (d *disk) readable() error {
 }
 
 func (d *disk) look(look func(*place.Files) error) error {
-	if err := d.failure(); err != nil || d.files == nil {
-		return err
+	failure := d.failure()
+	if d.files == nil || failure != nil && !full(failure) {
+		return failure
 	}
 	err := look(d.files)
 	if log := d.log.Load(); err == nil && log != nil {
@@ -86,8 +96,16 @@ func (d *disk) look(look func(*place.Files) error) error {
 	}
 	if errors.Is(err, storage.ErrMoved) {
 		d.fail(err)
+		return err
 	}
-	return err
+	return cmp.Or(failure, err)
+}
+
+// forgetLog has the log not looked at any more if it is not at its place.
+func (d *disk) forgetLog() {
+	if log := d.log.Load(); log != nil && errors.Is(log.Check(), storage.ErrMoved) {
+		d.log.Store(nil)
+	}
 }
 
 // abandon ends the waiting of compactions, before the database is closed.
@@ -101,6 +119,45 @@ func (d *disk) pause() {
 	case <-again.C:
 	case <-d.waiting:
 	}
+}
+
+// created notes a table of a flush.
+func (d *disk) created(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.sealed {
+		d.fresh = append(d.fresh, name)
+	}
+}
+
+// listed has no table removed that was created until now, since the manifest may have it.
+func (d *disk) listed() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fresh = nil
+}
+
+// seal has no table removed any more. After it, another database may be opened in the folder,
+// and give its tables the same names.
+func (d *disk) seal() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fresh, d.sealed = nil, true
+}
+
+// discard removes the tables of a flush that failed with err, if the disk is full: what they
+// have is in the log, too, and the next attempt needs the room. Pebble writes to the manifest
+// only after all calls to all tables of a flush have succeeded.
+func (d *disk) discard(err error) {
+	if !full(err) || d.files != nil && d.files.Check() != nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, name := range d.fresh {
+		d.FS.Remove(name) // if it stays, the next success removes it
+	}
+	d.fresh = nil
 }
 
 // mine reports whether name is a file of the database, and not of a backup.
@@ -147,6 +204,9 @@ func (d *disk) create(name string, k kind, create func() (vfs.File, error)) (vfs
 		var f vfs.File
 		if f, err = create(); err == nil {
 			w := &file{File: f, disk: d, kind: k, name: name}
+			if k == flushed {
+				d.created(name)
+			}
 			if strings.HasSuffix(name, ".log") {
 				d.last.Store(w)
 				if d.files != nil {
@@ -164,17 +224,25 @@ func (d *disk) create(name string, k kind, create func() (vfs.File, error)) (vfs
 		d.pause()
 		return nil, err
 	}
+	if k == flushed {
+		d.discard(err)
+	}
 	d.fail(err)
 	return d.memory.Create(name, vfs.WriteCategoryUnspecified)
 }
 
-func (d *disk) syncDir() error {
-	f, err := d.FS.OpenDir(d.dir)
+func (d *disk) syncDir() error { return syncFolder(d.FS, d.dir) }
+
+func syncFolder(below vfs.FS, dir string) error {
+	f, err := below.OpenDir(dir)
 	if err != nil {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
 }
+
+// MkdirAll creates the folder of a backup. The mode of the folder protects the files in it.
+func (d *disk) MkdirAll(dir string, _ fs.FileMode) error { return d.FS.MkdirAll(dir, 0o700) }
 
 func (d *disk) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
 	if err := d.check(); err != nil {
@@ -280,6 +348,7 @@ type file struct {
 	kind    kind
 	name    string       // "" if it existed
 	written atomic.Int64 // how many bytes, from the start
+	once    sync.Once    // pauses
 }
 
 // do writes or syncs.
@@ -289,18 +358,32 @@ func (f *file) do(write func() error) error {
 		if err = write(); err == nil {
 			return nil
 		}
+		if f.kind == flushed {
+			f.disk.discard(err) // before a commit sees the failure
+		}
 		if f.kind != merged {
 			f.disk.fail(err)
 		}
 	}
-	if f.kind == vital {
+	switch f.kind {
+	case vital:
 		return nil
+	case merged:
+		f.once.Do(f.disk.pause)
 	}
 	return err
 }
 
+// note notes what is about to be written to the manifest, or to a file that may be it.
+func (f *file) note() {
+	if f.kind == vital && !strings.HasSuffix(f.name, ".log") {
+		f.disk.listed()
+	}
+}
+
 func (f *file) Write(p []byte) (n int, err error) {
 	n = len(p)
+	f.note()
 	err = f.do(func() error {
 		n, err = f.File.Write(p)
 		f.written.Add(int64(n))
@@ -314,6 +397,7 @@ func (f *file) Write(p []byte) (n int, err error) {
 
 func (f *file) WriteAt(p []byte, at int64) (n int, err error) {
 	n = len(p)
+	f.note()
 	err = f.do(func() error {
 		n, err = f.File.WriteAt(p, at)
 		return err

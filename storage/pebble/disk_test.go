@@ -18,6 +18,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/weft-go/weft/internal/place"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 )
@@ -525,6 +526,360 @@ func playFailure(t *testing.T, at int64, failure error, once bool) (failed bool)
 		wrong("opened again: %v", err)
 	}
 	return calls.Load() >= at
+}
+
+// openTapped opens a store in files, and calls before as a tap does.
+func openTapped(t *testing.T, before func(what string) error) *Store {
+	t.Helper()
+	path, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(path, "store")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	files, err := place.Of(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Store{path: path, fs: &tap{vfs.Default, before}, files: files}
+	if err := s.open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if err := putKey(t, s, "a"); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func putKey(t *testing.T, s *Store, key string) error {
+	return s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put([]byte(key), []byte("1"))}})
+}
+
+func getKey(t *testing.T, s *Store, key string) error {
+	_, err := s.Get(t.Context(), []byte(key))
+	return err
+}
+
+// A folder or a log that is moved while the disk is full is noticed by every call.
+func TestMovedWhileTheDiskIsFull(t *testing.T) {
+	calls := map[string]func(s *Store) error{
+		"Get":    func(s *Store) error { return getKey(t, s, "a") },
+		"Scan":   func(s *Store) error { _, err := s.Scan(t.Context(), storage.Range{}); return err },
+		"Commit": func(s *Store) error { return putKey(t, s, "c") },
+		"Backup": func(s *Store) error { return s.Backup(s.path + ".backup") },
+	}
+	for what, move := range map[string]func(path string) error{
+		"the folder is renamed": func(path string) error { return os.Rename(path, path+".old") },
+		"the folder is replaced": func(path string) error {
+			return errors.Join(os.Rename(path, path+".old"), os.Mkdir(path, 0o700))
+		},
+		"the log is deleted": func(path string) error {
+			logs, err := filepath.Glob(filepath.Join(path, "*.log"))
+			for _, log := range logs {
+				err = errors.Join(err, os.Remove(log))
+			}
+			return err
+		},
+	} {
+		for first := range calls {
+			var noRoom atomic.Bool
+			s := openTapped(t, func(string) error {
+				if noRoom.Load() {
+					return syscall.ENOSPC
+				}
+				return nil
+			})
+			noRoom.Store(true)
+			if err := putKey(t, s, "b"); !errors.Is(err, syscall.ENOSPC) {
+				t.Fatalf("got %v, want ENOSPC", err)
+			}
+			if err := getKey(t, s, "a"); err != nil {
+				t.Fatalf("got %v while the disk is full, want nil", err)
+			}
+			if err := move(s.path); err != nil {
+				t.Fatal(err)
+			}
+			noRoom.Store(false) // so that only the move keeps anything from being written
+			time.Sleep(2 * place.Interval)
+			if err := calls[first](s); !errors.Is(err, storage.ErrMoved) {
+				t.Errorf("%s, then %s: got %v, want ErrMoved", what, first, err)
+			}
+			for name, call := range calls {
+				if err := call(s); !errors.Is(err, storage.ErrMoved) {
+					t.Errorf("%s, and %s was called, then %s: got %v, want ErrMoved", what, first, name, err)
+				}
+			}
+		}
+	}
+}
+
+// To open the database again may remove the log and fail after that. Nobody has moved it.
+func TestNothingHasMovedWhenThereIsNoRoomToOpenAgain(t *testing.T) {
+	gone := 0
+	for room := int64(0); ; room++ {
+		left := atomic.Int64{}
+		left.Store(1 << 40)
+		s := openTapped(t, func(string) error {
+			if left.Add(-1) < 0 {
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		before, _ := filepath.Glob(filepath.Join(s.path, "*.log"))
+		left.Store(0)
+		if err := putKey(t, s, "b"); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("got %v, want ENOSPC", err)
+		}
+		left.Store(room)
+		err := putKey(t, s, "c")
+		if err == nil {
+			t.Logf("%d calls, %d failures after the log was removed", room, gone)
+			return
+		}
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("room for %d calls: got %v, want ENOSPC", room, err)
+		}
+		if _, err := os.Stat(before[len(before)-1]); err != nil {
+			gone++
+		}
+		time.Sleep(2 * place.Interval)
+		if err := getKey(t, s, "a"); err != nil {
+			t.Errorf("room for %d calls: read %v", room, err)
+		}
+		left.Store(1 << 40)
+		if err := putKey(t, s, "c"); err != nil {
+			t.Errorf("room for %d calls, and then more: got %v", room, err)
+		}
+		if err := s.Close(); err != nil || t.Failed() {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A compaction that has no room to write a table is tried again about once a second.
+func TestCompactionWithoutRoomWaits(t *testing.T) {
+	var tables sync.Map
+	var tried atomic.Int64
+	s, err := openOn(&compactions{&tap{newMemory(), func(what string) error {
+		name, writes := strings.CutPrefix(what, "write ")
+		if _, merged := tables.Load(name); writes && merged {
+			return syscall.ENOSPC
+		}
+		return nil
+	}}, func(name string) {
+		tables.Store(name, true)
+		tried.Add(1)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var load workload
+	for n := 0; tried.Load() == 0; n++ {
+		if n > 2000 {
+			t.Fatal("there is no compaction")
+		}
+		if err := load.step(t, s, n%writers); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := tried.Load()
+	time.Sleep(2500 * time.Millisecond)
+	if n := tried.Load() - before; n < 1 || n > 4 {
+		t.Errorf("got %d tables of compactions in 2.5 seconds, want about 2", n)
+	}
+	if err := load.step(t, s, 0); err != nil {
+		t.Errorf("a commit meanwhile: got %v", err)
+	}
+	start := time.Now()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if d := time.Since(start); d > 500*time.Millisecond {
+		t.Errorf("Close took %v, want that it does not wait for the next attempt", d)
+	}
+}
+
+// A compactions calls begin with the name of each table that a compaction creates.
+type compactions struct {
+	vfs.FS
+	begin func(name string)
+}
+
+func (c *compactions) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if kindOf(name, category) == merged {
+		c.begin(name)
+	}
+	return c.FS.Create(name, category)
+}
+
+// A limited is a file system with room for some bytes in the files of /store.
+type limited struct {
+	vfs.FS
+	mu    sync.Mutex
+	room  int64        // guarded by mu
+	lists atomic.Int64 // how often a folder was listed
+}
+
+type limitedFile struct {
+	vfs.File
+	disk *limited
+}
+
+func (l *limited) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := l.FS.Create(name, c)
+	return &limitedFile{f, l}, err
+}
+
+func (l *limited) List(dir string) ([]string, error) {
+	l.lists.Add(1)
+	return l.FS.List(dir)
+}
+
+func (l *limited) ReuseForWrite(last, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := l.FS.ReuseForWrite(last, name, c)
+	return &limitedFile{f, l}, err
+}
+
+// used returns how many bytes there are in files with a name that ends so, and how many files.
+func (l *limited) used(end string) (bytes int64, files int) {
+	names, _ := l.FS.List("/store")
+	for _, name := range names {
+		if info, err := l.FS.Stat("/store/" + name); err == nil && strings.HasSuffix(name, end) {
+			bytes += info.Size()
+			files++
+		}
+	}
+	return bytes, files
+}
+
+func (l *limited) limit(room int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.room = room
+}
+
+func (f *limitedFile) Write(p []byte) (int, error) {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	used, _ := f.disk.used("")
+	if left := max(0, f.disk.room-used); left < int64(len(p)) {
+		n, _ := f.File.Write(p[:left])
+		return n, syscall.ENOSPC
+	}
+	return f.File.Write(p)
+}
+
+// fillLimited opens a store, commits, and leaves no room. What it needs to be opened again is the
+// room for a table of what is in the log.
+func fillLimited(t *testing.T) (below *limited, s *Store, need int64) {
+	t.Helper()
+	below = &limited{FS: newMemory(), room: 1 << 40}
+	s = &Store{path: "/store", fs: below, options: Options{MemTableSize: 4 << 20}}
+	if err := s.open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	for n := range 300 {
+		if n == 200 { // the tables in memory have their full size
+			if err := s.db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := putRandom(t, s, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(200 * time.Millisecond) // a compaction may be in progress
+	below.limit(0)
+	if err := putRandom(t, s, 300); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("got %v, want ENOSPC", err)
+	}
+	return below, s, 100 * 20_000
+}
+
+func putRandom(t *testing.T, s *Store, n int) error {
+	var seed [32]byte
+	seed[0], seed[1] = byte(n), byte(n>>8)
+	value := make([]byte, 20_000) // that cannot be compressed
+	rand.NewChaCha8(seed).Read(value)
+	return s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(fmt.Appendf(nil, "key %d", n), value)}})
+}
+
+// A store that has no room to open again leaves no table of the attempt, and so needs no more room
+// after many attempts than after one.
+func TestAttemptsWithoutRoomLeaveNothing(t *testing.T) {
+	below, s, need := fillLimited(t)
+	used, _ := below.used("")
+	_, before := below.used(".sst")
+	for quarter := int64(1); quarter <= 6; quarter++ {
+		below.limit(used + quarter*need/4)
+		for range 3 {
+			err := putKey(t, s, "again")
+			if err == nil {
+				if quarter < 4 {
+					t.Errorf("opened again with %d quarters of the room: this proves little", quarter)
+				}
+				if err := errors.Join(getKey(t, s, "key 0"), getKey(t, s, "again")); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("got %v, want ENOSPC", err)
+			}
+			if _, n := below.used(".sst"); n > before {
+				t.Errorf("got %d tables after an attempt with %d quarters, want at most %d", n, quarter, before)
+			}
+			if err := getKey(t, s, "key 0"); err != nil {
+				t.Errorf("a read meanwhile: got %v", err)
+			}
+		}
+	}
+	t.Error("got no success with room for one and a half times what is needed")
+}
+
+// While there is no room, the database is opened about once a second, whoever commits.
+func TestAttemptsWithoutRoomWait(t *testing.T) {
+	below, s, _ := fillLimited(t)
+	before := below.lists.Load()
+	if err := putKey(t, s, "again"); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("got %v, want ENOSPC", err)
+	}
+	each := below.lists.Load() - before
+	s.pace = time.Second
+	before = below.lists.Load()
+	var wg sync.WaitGroup
+	end := time.Now().Add(2500 * time.Millisecond)
+	for range 50 {
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				if err := putKey(t, s, "again"); !errors.Is(err, syscall.ENOSPC) {
+					t.Errorf("got %v, want ENOSPC", err)
+				}
+				if err := getKey(t, s, "key 0"); err != nil {
+					t.Errorf("a read meanwhile: got %v", err)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	wg.Wait()
+	if n := (below.lists.Load() - before) / each; n < 1 || n > 4 {
+		t.Errorf("got %d attempts in 2.5 seconds, want about 2", n)
+	}
+	below.limit(1 << 40)
+	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		err := putKey(t, s, "again")
+		if err == nil {
+			break
+		}
+		if time.Since(start) > 5*time.Second {
+			t.Fatalf("got %v when there was room again", err)
+		}
+	}
 }
 
 // TestReadsSeeOnlyWhatIsSynced holds a commit while it is synced.

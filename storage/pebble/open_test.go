@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -220,6 +221,67 @@ func TestBackup(t *testing.T) {
 	s.Close()
 	if err := s.Backup(newPath(t)); !errors.Is(err, storage.ErrClosed) {
 		t.Errorf("after Close: got %v, want ErrClosed", err)
+	}
+}
+
+// Others may not read a backup, as they may not read the store.
+func TestOthersCannotReadABackup(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("folders have no modes here")
+	}
+	s := open(t, newPath(t), nil)
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	if err := s.Backup(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{dir, filepath.Dir(dir)} {
+		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: got %v and error %v, want the mode 0700", name, info.Mode(), err)
+		}
+	}
+}
+
+// Of several backups to one folder at once, one is made, and it is whole.
+func TestBackupsToOneFolderAtOnce(t *testing.T) {
+	var stores []*pebble.Store
+	for i := range 2 {
+		s := open(t, newPath(t), nil)
+		put(t, s, "store", fmt.Sprint(i))
+		stores = append(stores, s)
+	}
+	for round := range torture.Rounds(1000, 50, 20) {
+		above := t.TempDir()
+		dir := filepath.Join(above, "backup")
+		var wg sync.WaitGroup
+		errs := make([]error, 4)
+		for i := range errs {
+			wg.Go(func() { errs[i] = stores[i%2].Backup(dir) })
+		}
+		wg.Wait()
+		made := -1
+		for i, err := range errs {
+			switch {
+			case err == nil && made < 0:
+				made = i
+			case err == nil || !errors.Is(err, fs.ErrExist):
+				t.Errorf("round %d, backup %d: got %v, want one that is made, and fs.ErrExist of the others", round, i, err)
+			}
+		}
+		if made < 0 {
+			t.Fatalf("round %d: none was made: %v", round, errs)
+		}
+		b, err := pebble.Open(dir, &pebble.Options{ReadOnly: true})
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		got(t, b, "store", fmt.Sprint(made%2))
+		b.Close()
+		if entries, err := os.ReadDir(above); err != nil || len(entries) != 1 {
+			t.Errorf("round %d: got %v and error %v, want the backup alone", round, entries, err)
+		}
+		if t.Failed() {
+			return
+		}
 	}
 }
 

@@ -13,7 +13,8 @@
 //     commit that was synced, and does not wait for the one in progress.
 //   - After an I/O error it is unknown which data has reached the disk. The store then refuses
 //     everything until it is closed and opened again. This does not apply to a full disk:
-//     reads continue, and commits continue when there is room again.
+//     reads continue, and commits continue within a second of when there is room again. That needs
+//     as much room as the log has, 64 MiB at most by default.
 //   - Leave the folder alone while the store is open. If it is deleted, renamed or replaced, or
 //     if the file with the last commits is, every call returns storage.ErrMoved and no commit
 //     is confirmed.
@@ -32,7 +33,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -81,6 +84,9 @@ type Store struct {
 	known   known.Keys // what the store contains
 	written written    // keys of the group
 	stuck   bool       // pebble panicked in a commit, and may hold its locks
+	tried   time.Time  // when the last attempt to open the database again ended
+
+	pace time.Duration // between two such attempts
 
 	calls  sync.RWMutex // read-locked by reads and Backup, locked by Close and reopen
 	db     *database    // guarded by calls; the leader may read it, since only it replaces it
@@ -94,7 +100,7 @@ var maxBatch = storage.Size{Ops: 10_000, Bytes: 64 << 20}
 // Open opens the store in the folder at path and creates it if it does not exist. The folder
 // above must exist. A nil o means the defaults.
 func Open(path string, o *Options) (*Store, error) {
-	s := &Store{path: path, fs: vfs.Default}
+	s := &Store{path: path, fs: vfs.Default, pace: time.Second}
 	if o != nil {
 		s.options = *o
 	}
@@ -161,7 +167,11 @@ func (s *Store) Commit(ctx context.Context, b storage.Batch) error {
 
 // Backup writes a copy of the store to a new folder, while commits continue. The copy
 // contains everything that was acknowledged before the call. It is a store: open it, or put
-// it in the place of the one that was lost.
+// it in the place of the one that was lost. If dir exists, Backup returns an error that wraps
+// fs.ErrExist.
+//
+// Only the user of this process may read the folder. Until the copy is whole, its name is that
+// of dir, a random text and ".tmp". A process that dies leaves such a folder: remove it.
 //
 // On the same file system the copy shares most of its files with the store, as hard links,
 // and takes a moment. Then copy it to another disk.
@@ -182,15 +192,23 @@ func (s *Store) backup(dir string) error {
 	if err := disk.check(); err != nil {
 		return err
 	}
+	dir = filepath.Clean(dir)
 	if _, err := s.fs.Stat(dir); err == nil {
 		return fmt.Errorf("%q: %w", dir, fs.ErrExist)
 	}
-	err := guarded(func() error { return s.db.Checkpoint(dir) })
-	if failure := disk.failure(); err == nil && failure != nil {
-		// What pebble has written meanwhile may not be in its files.
-		return errors.Join(failure, s.fs.RemoveAll(dir))
+	// The copy has another name until it is whole. To rename a folder to one that exists fails.
+	part := dir + "." + rand.Text() + ".tmp"
+	err := guarded(func() error { return s.db.Checkpoint(part) })
+	if err == nil {
+		err = disk.failure() // what pebble has written meanwhile may not be in its files
 	}
-	return err
+	if err == nil {
+		err = s.fs.Rename(part, dir)
+	}
+	if err != nil {
+		return errors.Join(err, s.fs.RemoveAll(part))
+	}
+	return syncFolder(s.fs, filepath.Dir(dir))
 }
 
 // Close waits for reads and the commit in progress, and closes the files.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -30,16 +31,19 @@ func (s *Store) apply(batches []storage.Batch, verdicts []error) error {
 }
 
 // usable returns an error if nothing can be committed. After a full disk it opens the database
-// again.
+// again. Reads wait for that, so it does not try all the time.
 func (s *Store) usable() error {
 	err := s.db.disk.check()
-	if !full(err) {
+	if !full(err) || !s.tried.IsZero() && time.Since(s.tried) < s.pace {
 		return err
 	}
 	s.calls.Lock()
 	defer s.calls.Unlock()
+	s.db.disk.seal()
 	next, err := s.openDatabase()
+	s.tried = time.Now()
 	if err != nil {
+		s.db.disk.forgetLog() // pebble may have removed it, with a table in its place
 		return err
 	}
 	s.known.Forget()
