@@ -601,7 +601,7 @@ func (s *losingAnswers) Commit(ctx context.Context, b storage.Batch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.Storage.Commit(ctx, b)
-	if what := fmt.Sprintf("%q", b.Ops); !s.tried[what] && (writes(b, "wf:") || writes(b, "log:")) {
+	if what := fmt.Sprintf("%+v", b.Ops); !s.tried[what] && (writes(b, "wf:") || writes(b, "log:")) {
 		s.tried[what] = true
 		s.given, s.were = append(s.given, b), append(s.were, kept(b))
 		return errors.New("connection lost")
@@ -631,7 +631,7 @@ func TestBatchOfUnknownOutcomeIsLeftAsItIs(t *testing.T) {
 		}
 		for i := range s.given {
 			if !reflect.DeepEqual(s.given[i], s.were[i]) {
-				t.Errorf("batch %d is %q now, and was %q", i, s.given[i].Ops, s.were[i].Ops)
+				t.Errorf("batch %d is %+v now, and was %+v", i, s.given[i].Ops, s.were[i].Ops)
 			}
 		}
 	})
