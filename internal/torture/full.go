@@ -16,7 +16,7 @@ import (
 )
 
 // Full prevents files from growing while many goroutines commit, and then allows it again. All
-// acknowledged batches must be present at all times, and the store must recover by itself.
+// acknowledged batches must be present at all times, and the store must recover by itself, within seconds.
 func Full(t *testing.T, open Open) {
 	Slow(t)
 	if Alone(t) {

@@ -224,8 +224,11 @@ func (d *disk) create(name string, k kind, create func() (vfs.File, error)) (vfs
 		d.pause()
 		return nil, err
 	}
-	if k == flushed {
+	switch {
+	case k == flushed:
 		d.discard(err)
+	case !strings.HasSuffix(name, ".log"):
+		d.listed() // a manifest in memory has tables, too, which are read
 	}
 	d.fail(err)
 	return d.memory.Create(name, vfs.WriteCategoryUnspecified)

@@ -14,7 +14,7 @@
 //   - After an I/O error it is unknown which data has reached the disk. The store then refuses
 //     everything until it is closed and opened again. This does not apply to a full disk:
 //     reads continue, and commits continue within a second of when there is room again. That needs
-//     as much room as the log has, 64 MiB at most by default.
+//     about as much room as the log has.
 //   - Leave the folder alone while the store is open. If it is deleted, renamed or replaced, or
 //     if the file with the last commits is, every call returns storage.ErrMoved and no commit
 //     is confirmed.
