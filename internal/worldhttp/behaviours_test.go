@@ -636,7 +636,7 @@ func TestAnswersHaveATimeLimit(t *testing.T) {
 func TestIdleStreamIsNotCut(t *testing.T) {
 	h, streams := serveStreams(t)
 	(&client{t: t, h: h, spec: 5}).begin("wrun_1", 1)
-	defer worldhttp.SetWritePatience(300 * time.Millisecond)()
+	defer worldhttp.SetWritePatience(2 * time.Second)()
 	server := httptest.NewUnstartedServer(h)
 	server.EnableHTTP2 = true
 	server.StartTLS()
@@ -646,7 +646,7 @@ func TestIdleStreamIsNotCut(t *testing.T) {
 		if err != nil || r.ProtoMajor != 2 || r.StatusCode != 200 {
 			t.Fatalf("got %+v, %v", r, err)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(3 * time.Second)
 		if _, err := streams.Write(t.Context(), worldstream.Write{RunID: "wrun_1", Name: "words", Chunks: [][]byte{{'a' + byte(i)}}}); err != nil {
 			t.Fatal(err)
 		}
