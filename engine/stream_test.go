@@ -687,6 +687,64 @@ func TestCloseOfABusyStream(t *testing.T) {
 	})
 }
 
+// So it is if two branches close the stream, and the driver reads it for each of them.
+func TestTwoClosesOfABusyStream(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var refused atomic.Int64
+		c := &watched{Storage: &slowlyRead{fresh(t), "stream:"}, on: func(b storage.Batch, err error) {
+			if chunks, _ := appends(b); chunks == 0 && errors.Is(err, storage.ErrConflict) {
+				refused.Add(1)
+			}
+		}}
+		ask := streaming("ask", func(ctx context.Context, w *stream.Writer[string]) error {
+			for {
+				if err := errors.Join(w.Write("w"), w.Flush()); err != nil {
+					return activity.Permanent(err)
+				}
+				time.Sleep(100 * time.Microsecond)
+			}
+		})
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			a := ask.Go(run, "in")
+			var closes []*future.Future[int]
+			err := run.Sleep(time.Millisecond)
+			for range 2 {
+				closes = append(closes, engine.Go(run, "closes", func(run *engine.Run) (int, error) { return 0, words.Close(run) }))
+			}
+			for _, c := range closes {
+				_, e := c.Get(run)
+				err = errors.Join(err, e)
+			}
+			if _, e := a.Get(run); e == nil || !strings.Contains(e.Error(), stream.ErrClosed.Error()) {
+				err = errors.Join(err, fmt.Errorf("the writer got %v", e))
+			}
+			return "", err
+		})
+		p := boot(t, c, wf)
+		result(t, start(t, wf, p, "o", ""))
+		if n := refused.Load(); n > 1 {
+			t.Errorf("%d checkpoints were refused", n)
+		}
+		p.stop(t)
+	})
+}
+
+// A slowlyRead store takes a millisecond to read what begins with a prefix.
+type slowlyRead struct {
+	storage.Storage
+	prefix string
+}
+
+func (s *slowlyRead) Unwrap() storage.Storage { return s.Storage }
+
+func (s *slowlyRead) Get(ctx context.Context, key []byte) ([]byte, error) {
+	v, err := s.Storage.Get(ctx, key)
+	if strings.HasPrefix(string(key), s.prefix) {
+		time.Sleep(time.Millisecond)
+	}
+	return v, err
+}
+
 // While a stream is being closed, nothing is appended to it: what is written meanwhile waits for the close, and is refused. So the
 // checkpoint that closes it is not refused, however long it takes.
 func TestCloseHoldsAppendsBack(t *testing.T) {

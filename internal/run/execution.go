@@ -762,8 +762,7 @@ func (x *Execution) refresh() error {
 	return nil
 }
 
-// lose ends the execution, because the run has another owner, or has ended. wf is its record
-// now, or nil.
+// lose ends the execution, because the run has another owner, or has ended. wf is its record now, or nil.
 func (x *Execution) lose(wf *journal.Workflow) {
 	if wf.TerminatedUnder(x.Hold.Workflow) {
 		x.logger().Info("weft: run was terminated")

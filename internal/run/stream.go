@@ -57,17 +57,18 @@ func (r *Handle) CloseStream(name string) future.Operation {
 
 // lookForStreams reads the heads of the streams that the next checkpoint closes. What was written to
 // them before is stored first. Nothing is appended to them until letGo.
-func (x *Execution) lookForStreams() error {
+func (x *Execution) lookForStreams() (err error) {
 	for _, o := range x.streams.asked[:min(len(x.streams.asked), closesAtOnce)] {
 		if !o.open {
 			continue
 		}
 		a := x.appender(o.name, x.Hold.Workflow)
-		x.streams.held = append(x.streams.held, a)
-		if err := a.hold(x.Ctx); err != nil {
-			return err
+		if !slices.Contains(x.streams.held, a) { // to hold it twice would let it append in between
+			x.streams.held = append(x.streams.held, a)
+			if err = a.hold(x.Ctx); err != nil {
+				return err
+			}
 		}
-		var err error
 		if o.closing.head, err = a.log.Read(x.Ctx, x.store); err != nil {
 			return err
 		}

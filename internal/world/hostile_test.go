@@ -39,7 +39,7 @@ func TestPagesOfACorrelationGoOn(t *testing.T) {
 	})
 	c := open(t, s, clock(&now), func(o *world.Options) { o.Retention = time.Hour })
 	var want []string
-	for _, run := range []string{"b/1", "b/2", "b", "b:%", "b\x00", "b\xff/", "c"} {
+	for _, run := range []string{"b/1", "b/2", "b", "b:%", "b\x00", "b\U0010ffff/", "c"} {
 		c.begin(run)
 		c.must(run, world.StepCreated, "step_1", fields{"stepName": "pay", "input": 1})
 		want = append(want, run)
