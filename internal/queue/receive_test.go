@@ -316,6 +316,7 @@ func TestMessageThatNoLongerFits(t *testing.T) {
 		if _, err := open(t, wide).Publish(t.Context(), large); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(time.Second) // it is the first one
 		var reported atomic.Int64
 		q := open(t, small{wide, 10_000}, func(c *queue.Config) { c.Damaged = func(string, error) { reported.Add(1) } })
 		publish(t, q, "", "x")
