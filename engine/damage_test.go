@@ -45,10 +45,7 @@ func TestDamagedFileNeverGivesAnotherPayload(t *testing.T) {
 	if n, _ := strconv.Atoi(os.Getenv("WEFT_DAMAGES")); n > 0 {
 		rounds = n
 	}
-	seed := uint64(time.Now().UnixNano())
-	if n, err := strconv.ParseUint(os.Getenv("WEFT_SEED"), 10, 64); err == nil {
-		seed = n
-	}
+	seed, _ := seedToPlay(t)
 	for name, open := range damaged {
 		intact, want := sample(t, open)
 		used := pages(intact)

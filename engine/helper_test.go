@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -393,6 +395,20 @@ func put(t testing.TB, s storage.Storage, key, value []byte) {
 	if err := s.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Put(key, value)}}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// seedToPlay returns the seed that WEFT_SEED chooses, or another one each time if it is not set.
+func seedToPlay(t testing.TB) (seed uint64, chosen bool) {
+	t.Helper()
+	text := os.Getenv("WEFT_SEED")
+	if text == "" {
+		return rand.Uint64(), false
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatal("WEFT_SEED:", err)
+	}
+	return seed, true
 }
 
 func get(t testing.TB, s storage.Storage, key []byte) []byte {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,10 +139,7 @@ func (c *correspondence) post(r *rand.Rand, client int, to signal.Sender) (answe
 func TestHistoriesOfSends(t *testing.T) {
 	torture.Slow(t)
 	histories := torture.Rounds(5000, 200, 40)
-	seed := uint64(time.Now().UnixNano())
-	if n, err := strconv.ParseUint(os.Getenv("WEFT_SEED"), 10, 64); err == nil {
-		seed = n
-	}
+	seed, _ := seedToPlay(t)
 	t.Logf("WEFT_SEED=%d", seed)
 	sends, unknown, conflicts, undecided := 0, 0, 0, 0
 	for i := range histories {

@@ -3,9 +3,6 @@ package engine_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 
 	"github.com/weft-go/weft/internal/pgtest"
@@ -57,13 +54,7 @@ func playPrograms(t *testing.T, adapter string, store sweep.Store) {
 	if testing.Short() {
 		n = min(n, 60)
 	}
-	seed := rand.Uint64()
-	if s := os.Getenv("WEFT_SEED"); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal("WEFT_SEED:", err)
-		}
-	}
+	seed, _ := seedToPlay(t)
 	t.Logf("WEFT_SEED=%d", seed)
 	var y programs.Tally
 	enough := func() bool { return y.Blows >= n && y.Cut >= n/2 && y.Children >= n/2 && y.Resumed > 0 }

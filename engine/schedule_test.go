@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -241,10 +240,8 @@ func TestWaitingStartIsFound(t *testing.T) {
 // workflow for each time. Most of them die at a commit by which something is started, before or after the store has
 // it.
 func TestEachTimeIsStartedOnce(t *testing.T) {
-	seed, kills := uint64(time.Now().UnixNano()), 40
-	if s, err := strconv.ParseUint(os.Getenv("WEFT_SEED"), 10, 64); err == nil {
-		seed = s
-	}
+	seed, _ := seedToPlay(t)
+	kills := 40
 	if os.Getenv("WEFT_TORTURE") != "" {
 		kills = 1000
 	}

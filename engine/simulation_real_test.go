@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 
@@ -28,15 +26,12 @@ func TestSimulationOnStores(t *testing.T) {
 	maps.Copy(stores, sweepStores)
 	delete(stores, "memory")
 	first, n := uint64(20_000), torture.Rounds(100, 10, 1)
-	switch seed := os.Getenv("WEFT_SEED"); {
-	case seed != "":
-		one, err := strconv.ParseUint(seed, 10, 64)
-		if err != nil {
-			t.Fatal("WEFT_SEED:", err)
-		}
-		first, n = one, 1
+	seed, chosen := seedToPlay(t)
+	switch {
+	case chosen:
+		first, n = seed, 1
 	case os.Getenv("WEFT_TORTURE") != "":
-		first = rand.Uint64() >> 1
+		first = seed >> 1
 	}
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
@@ -59,11 +54,6 @@ func TestSimulationOnStores(t *testing.T) {
 // A store that differs from its model in one answer, or in one value that nobody reads, is noticed.
 func TestSimulationNoticesAnotherAnswer(t *testing.T) {
 	ctx, key := context.Background(), []byte("key")
-	put := func(t *testing.T, s storage.Storage) {
-		if err := s.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Put(key, []byte("value"))}}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for name, call := range map[string]func(*compared){
 		"Get":  func(c *compared) { c.Get(ctx, key) },
 		"Scan": func(c *compared) { c.Scan(ctx, storage.Range{Limit: 1}) },
@@ -72,19 +62,13 @@ func TestSimulationNoticesAnotherAnswer(t *testing.T) {
 		},
 		"no": func(*compared) {},
 	} {
-		for other, change := range map[string]func(t *testing.T, s storage.Storage){
-			"lost a value": func(*testing.T, storage.Storage) {},
-			"has another value": func(t *testing.T, s storage.Storage) {
-				if err := s.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Put(key, []byte("another"))}}); err != nil {
-					t.Fatal(err)
-				}
-			},
-			"is equal": put,
-		} {
+		for other, value := range map[string]string{"lost a value": "", "has another value": "another", "is equal": "value"} {
 			t.Run(name+" of a store that "+other, func(t *testing.T) {
 				c := &compared{Storage: new(memory.Store), model: new(memory.Store)}
-				put(t, c.model)
-				change(t, c.Storage)
+				put(t, c.model, key, []byte("value"))
+				if value != "" {
+					put(t, c.Storage, key, []byte(value))
+				}
 				call(c)
 				noticed := c.wrong != nil
 				want := other == "lost a value" && name != "no" || other == "has another value" && (name == "Get" || name == "Scan")

@@ -14,7 +14,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -62,20 +61,17 @@ func TestSimulation(t *testing.T) {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	}
 	first, n := uint64(0), 500
-	switch seed := os.Getenv("WEFT_SEED"); {
-	case seed != "":
-		one, err := strconv.ParseUint(seed, 10, 64)
-		if err != nil {
-			t.Fatal("WEFT_SEED:", err)
-		}
-		s := simulate(t, one)
-		t.Logf("seed %d: %v\n%s", one, s.met, strings.Join(s.trace, "\n"))
+	seed, chosen := seedToPlay(t)
+	switch {
+	case chosen:
+		s := simulate(t, seed)
+		t.Logf("seed %d: %v\n%s", seed, s.met, strings.Join(s.trace, "\n"))
 		return
 	case os.Getenv("WEFT_TRACES") != "":
 		writeTraces(t, os.Getenv("WEFT_TRACES"), 200)
 		return
 	case os.Getenv("WEFT_TORTURE") != "":
-		first, n = rand.Uint64()>>1, 50_000
+		first, n = seed>>1, 50_000
 	case torture.Raced(): // others than without
 		first, n = 10_000, 50
 	case testing.Short():

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Lock locks the file for this opening of it alone, or together with others that share it. It does not wait: it returns storage.ErrInUse if
-// another opening holds a lock that excludes this one, also one in the same process.
+// Lock locks the file for this opening of it alone, or together with others that share it. It does not wait: if another
+// opening, also one in the same process, holds a lock that excludes this one, it returns storage.ErrInUse.
 func Lock(f *os.File, shared bool) error {
 	how := unix.LOCK_EX
 	if shared {

@@ -41,7 +41,7 @@ type Write struct {
 	last   uint64        // the checkpoint that must be there; 0: none
 	put    int           // which of the batch's operations stores Entry
 	mono   time.Duration // see Hold
-	shared bool          // see Doubt
+	unsure bool          // see Doubt
 
 	// Space for the batch of a start, of a step and of an end, and for the checkpoint while it is
 	// encoded.
@@ -57,11 +57,11 @@ func NewWrite() *Write { return unused.Get().(*Write) }
 
 // Doubt says that a try to commit w ended with an unknown outcome. Free then leaves w to the garbage collector, in case
 // that the store still has the batch. A later try that succeeds changes nothing about that.
-func (w *Write) Doubt() { w.shared = true }
+func (w *Write) Doubt() { w.unsure = true }
 
 // Free gives w back, to be used again. Its commit is over.
 func (w *Write) Free() {
-	if w.shared {
+	if w.unsure {
 		return
 	}
 	*w = Write{}

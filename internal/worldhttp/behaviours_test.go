@@ -632,6 +632,21 @@ func TestAnswersHaveATimeLimit(t *testing.T) {
 	}
 }
 
+// readStream begins to read a stream, and returns when the answer has begun.
+func readStream(ctx context.Context, t *testing.T, server *httptest.Server, call string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, "POST", server.URL+"/v1/world/streams/read", strings.NewReader(call))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := server.Client().Do(r)
+	if err != nil || answer.StatusCode != 200 {
+		t.Fatalf("a reader got no head of an answer: %+v, %v", answer, err)
+	}
+	return answer
+}
+
 // A stream may be idle for longer than a client has to take a chunk, also in HTTP/2.
 func TestIdleStreamIsNotCut(t *testing.T) {
 	h, streams := serveStreams(t)
@@ -642,9 +657,9 @@ func TestIdleStreamIsNotCut(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	for i := range 2 { // the first waits for the first chunk, the second for another one
-		r, err := server.Client().Post(server.URL+"/v1/world/streams/read", "application/json", strings.NewReader(`{"runId":"wrun_1","name":"words"}`))
-		if err != nil || r.ProtoMajor != 2 || r.StatusCode != 200 {
-			t.Fatalf("got %+v, %v", r, err)
+		r := readStream(t.Context(), t, server, `{"runId":"wrun_1","name":"words"}`)
+		if r.ProtoMajor != 2 {
+			t.Fatalf("got %+v, want HTTP/2", r)
 		}
 		time.Sleep(3 * time.Second)
 		if _, err := streams.Write(t.Context(), worldstream.Write{RunID: "wrun_1", Name: "words", Chunks: [][]byte{{'a' + byte(i)}}}); err != nil {
@@ -772,15 +787,7 @@ func TestAStreamIsReadFromItsEnd(t *testing.T) {
 			defer end()
 			read := func(want string) io.ReadCloser {
 				t.Helper()
-				r, err := http.NewRequestWithContext(ctx, "POST", server.URL+"/v1/world/streams/read", strings.NewReader(in))
-				if err != nil {
-					t.Fatal(err)
-				}
-				r.Header.Set("Content-Type", "application/json")
-				answer, err := server.Client().Do(r)
-				if err != nil || answer.StatusCode != 200 {
-					t.Fatalf("a reader got no head of an answer: %+v, %v", answer, err)
-				}
+				answer := readStream(ctx, t, server, in)
 				if got := answer.Header.Get("Weft-Start-Index"); got != want {
 					t.Errorf("the answer begins at %q, want %s", got, want)
 				}
@@ -812,16 +819,7 @@ func TestAStreamIsAnsweredAsItIsWritten(t *testing.T) {
 	c.begin("wrun_1", 1)
 	read := func(ctx context.Context, server *httptest.Server) *http.Response {
 		t.Helper()
-		r, err := http.NewRequestWithContext(ctx, "POST", server.URL+"/v1/world/streams/read", strings.NewReader(`{"runId":"wrun_1","name":"words"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Content-Type", "application/json")
-		answer, err := server.Client().Do(r)
-		if err != nil || answer.StatusCode != 200 {
-			t.Fatalf("a reader got no head of an answer: %+v, %v", answer, err)
-		}
-		return answer
+		return readStream(ctx, t, server, `{"runId":"wrun_1","name":"words"}`)
 	}
 	inTime, end := context.WithTimeout(t.Context(), 20*time.Second)
 	defer end()

@@ -10,8 +10,8 @@ import (
 )
 
 // A lock is held by one opener of a file at a time, also within one process, or by
-// several that share it. The file is never removed: removing it while another process holds the lock would let a
-// third one in. Its content is ignored.
+// several that share it. The file is never removed: removing it while another process holds
+// the lock would let a third one in. Its content is ignored.
 type lock struct{ file *os.File }
 
 // acquire locks the file at path and creates it if it does not exist. It does not wait.
