@@ -1,12 +1,12 @@
-// Package weft is the front page of Weft: durable workflows inside your own Go service. It
-// defines what callers, operators and tools of workflows exchange: requests, states, events
-// and errors. It runs nothing; see the packages below.
+// Package weft has the types that callers, operators and tools of durable workflows exchange:
+// requests, states, events and errors. It runs nothing: package engine does. Weft runs durable
+// workflows inside your own Go service.
 //
 // A workflow is an ordinary Go function. The outcome of each of its steps is committed
 // to a store of your choice, by compare-and-swap, before the next step starts. If the
 // process dies at any point, restart it: the workflow continues where it stopped. There
-// is no separate server: a store is a SQLite or bbolt file beside your program, or a
-// table in your PostgreSQL.
+// is no separate server: a store is a SQLite or bbolt file or a pebble folder beside your
+// program, a table in your PostgreSQL, or keys in your etcd cluster.
 //
 // This is a whole program. Its workflow sleeps and then runs one step. Run it
 // twice with the same hello.db, or kill it while it sleeps: the greeting is
@@ -83,10 +83,15 @@
 //   - docs/start.md in the repository builds a shop in six steps, and docs/README.md lists
 //     all guides.
 //   - Package engine runs workflows; package activity defines steps with external
-//     effects, and package signal messages to a workflow.
+//     effects, package signal messages to a workflow, and package stream what a workflow
+//     shows as it works.
+//   - Package control serves an engine over HTTP, and package client calls it from Go.
+//   - Package idempotency has an effect take place once for each key, without workflows.
+//   - Package world is a back end for workflows in TypeScript.
 //   - Packages storage/sqlite and storage/bolt keep a store in a file, storage/postgres
-//     in a table, storage/memory in memory. To write another, see storage and
-//     storage/storagetest.
+//     in a table, storage/memory in memory. storage/pebble, in a folder, and storage/etcd are
+//     modules of their own. To write another, see storage and storage/storagetest.
+//   - Package codec/cbor encodes payloads as CBOR instead of JSON.
 //   - examples/order is an order that waits for approval and survives being
 //     killed; examples/crash kills it hundreds of times and checks what is left.
 //   - Package enginetest tests your workflows, in virtual time and with crashes

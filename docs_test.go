@@ -263,7 +263,7 @@ func TestDeploymentsAreDocumented(t *testing.T) {
 			"the workflow's record is, byte for byte, what the owner has read", "exactly one engine, in one process, uses the store",
 		},
 		"docs/guides/operating.md": {
-			"## Upgrade and downgrade of Weft", "**Drain**", "**Keep them out**", "recovers by itself", "lease your deployment tool has",
+			"## Upgrade and downgrade of Weft", "**Drain**", "**Keep them out**", "recovers by itself", "lock deployments in your deployment tool",
 		},
 	} {
 		text, err := os.ReadFile(file)

@@ -1,6 +1,7 @@
 package weft_test
 
 import (
+	"encoding/json"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -42,6 +43,63 @@ func TestErrorsAreDocumented(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		if !exist[name] {
 			t.Errorf("docs/errors.md names %s, and there is no such error or reason", name)
+		}
+	}
+}
+
+// TestCodesAreDocumented compares the codes of the tables in docs/guides/http.md and docs/guides/world.md with those that a
+// control plane and a world answer.
+func TestCodesAreDocumented(t *testing.T) {
+	read := func(file string) string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	var document struct {
+		Components struct {
+			Schemas struct{ Code struct{ Enum []string } }
+		}
+	}
+	if err := json.Unmarshal([]byte(read("control/openapi.json")), &document); err != nil {
+		t.Fatal(err)
+	}
+	var world []string
+	for _, m := range regexp.MustCompile(`Code(?:\w* += |: )"([a-z_]+)"`).FindAllStringSubmatch(read("internal/world/errors.go")+read("internal/worldhttp/handler.go"), -1) {
+		world = append(world, m[1])
+	}
+	for _, at := range []struct {
+		page, heading string
+		codes         []string
+		least         int
+	}{
+		{"docs/guides/http.md", "Errors", document.Components.Schemas.Code.Enum, 40},
+		{"docs/guides/world.md", "What is refused", world, 13},
+	} {
+		_, section, _ := strings.Cut(read(at.page), "\n## "+at.heading+"\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		code, page := map[string]bool{}, map[string]bool{}
+		for _, c := range at.codes {
+			code[c] = true
+		}
+		for _, cell := range regexp.MustCompile(`(?m)^\| \d+ ([^|]+) \|`).FindAllStringSubmatch(section, -1) {
+			for _, m := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(cell[1], -1) {
+				page[m[1]] = true
+			}
+		}
+		if len(code) < at.least {
+			t.Fatalf("found %d codes for %s", len(code), at.page)
+		}
+		for c := range code {
+			if !page[c] {
+				t.Errorf("%s has no row for %s", at.page, c)
+			}
+		}
+		for c := range page {
+			if !code[c] {
+				t.Errorf("%s has a row for %s, which nothing answers", at.page, c)
+			}
 		}
 	}
 }

@@ -18,11 +18,19 @@ import (
 // TestLogTable compares the tables of messages and attributes in docs/guides/monitoring.md with
 // what the code logs. So every message is a constant.
 func TestLogTable(t *testing.T) {
+	logTable(t, "What is logged", "weft: ", 50, 20, "engine", "internal", "storage", "activity", "signal", "fence", "future", "checkpoint")
+	logTable(t, "What a control plane and a world log", "", 12, 10, "control", "world")
+}
+
+// logTable compares the tables of a section with what some directories log. Each message begins with prefix, which the table
+// leaves out. It fails if there are fewer messages or attributes in the code than there must be.
+func logTable(t *testing.T, heading, prefix string, leastMessages, leastKeys int, dirs ...string) {
+	t.Helper()
 	guide, err := os.ReadFile("docs/guides/monitoring.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(guide), "\n## What is logged\n")
+	_, section, _ := strings.Cut(string(guide), "\n## "+heading+"\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	documented, attributes := map[string]bool{}, map[string]bool{}
 	for _, row := range regexp.MustCompile("(?m)^\\| (Debug|Info|Warn|Error) \\| `([^`]*)` \\| [^|]+ \\| [^|]+ \\|$").FindAllStringSubmatch(section, -1) {
@@ -31,13 +39,13 @@ func TestLogTable(t *testing.T) {
 		}
 		documented[row[1]+" "+row[2]] = true
 	}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_`, ]*)` \\| [^|]+ \\|$").FindAllStringSubmatch(section, -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([A-Za-z_`, ]*)` \\| [^|]+ \\|$").FindAllStringSubmatch(section, -1) {
 		for _, key := range strings.Split(row[1], "`, `") {
 			attributes[key] = true
 		}
 	}
 	messages, keys := map[string]bool{}, map[string]bool{}
-	for _, dir := range []string{"engine", "internal", "storage", "activity", "signal", "fence", "future", "checkpoint"} {
+	for _, dir := range dirs {
 		err := fs.WalkDir(os.DirFS("."), dir, func(p string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || path.Ext(p) != ".go" || strings.HasSuffix(p, "_test.go") {
 				return err
@@ -63,9 +71,9 @@ func TestLogTable(t *testing.T) {
 				}
 				level := call.Fun.(*ast.SelectorExpr).Sel.Name
 				message, ok := text(call.Args[0])
-				rest, prefixed := strings.CutPrefix(message, "weft: ")
+				rest, prefixed := strings.CutPrefix(message, prefix)
 				if !ok || !prefixed {
-					t.Errorf("%s: the message of a log call is not a constant that begins with %q", files.Position(call.Pos()), "weft: ")
+					t.Errorf("%s: the message of a log call is not a constant that begins with %q", files.Position(call.Pos()), prefix)
 				}
 				messages[level+" "+rest] = true
 				for _, key := range attributesOf(call) {
@@ -79,8 +87,8 @@ func TestLogTable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(messages) < 50 || len(keys) < 20 {
-		t.Fatalf("found %d messages and %d attributes in the code", len(messages), len(keys))
+	if len(messages) < leastMessages || len(keys) < leastKeys {
+		t.Fatalf("found %d messages and %d attributes in %v", len(messages), len(keys), dirs)
 	}
 	differ(t, "message", messages, documented)
 	differ(t, "attribute", keys, attributes)

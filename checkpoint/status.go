@@ -14,7 +14,7 @@ const (
 )
 
 // Terminal reports whether a workflow has ended. A terminal status is final, except that an
-// operator can retry a failed workflow, see engine.Engine.Resume, and reset any: see
+// operator can resume a failed workflow, see engine.Engine.Resume, and reset any: see
 // engine.Engine.Reset.
 func (s Status) Terminal() bool {
 	return s == StatusCompleted || s == StatusFailed || s == StatusCancelled

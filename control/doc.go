@@ -31,7 +31,9 @@
 // A request with an Idempotency-Key takes effect once. A repetition gets the first answer, from any process,
 // for [Config].IdempotencyTTL. A change, its answer and its audit row are one commit: a crash leaves all of
 // them or none. Signals, updates and what resumes a hook have an id instead of such a key, and their audit row follows in a commit of
-// its own: a crash between the two loses the row. If a client does not learn what became of a request, it sends the same request again.
+// its own, as that of a purge does: a crash between the two loses the row. A purge, and what makes, rotates or revokes a key, take no
+// such key: a repetition is another request. In openapi.yaml, x-weft-key says which operations take one. If a client does not learn
+// what became of a request, it sends the same request again.
 //
 // # Errors
 //

@@ -160,8 +160,8 @@ package engine
 //     (upkeep, lists).
 //   - One for each terminated workflow whose children are to be asked to stop (upkeep, dismiss).
 //   - One that removes workflows older than their retention, while there are any (retention, duty),
-//     and up to 16 that read and archive them for it. One for each call of Config.Archive (inspect,
-//     archive), which is abandoned like other user code.
+//     and up to 64 that read them for it, or with Config.Archive 16 that read and archive them. One for
+//     each call of Config.Archive (inspect, archive), which is abandoned like other user code.
 //   - One watches the history for each call of Follow (inspect, events), if the store is a
 //     storage.Watcher. Follow waits for it.
 //   - One for each stream that is read (chunks, tail), and one for each of its keys, if the store is a

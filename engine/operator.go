@@ -81,9 +81,9 @@ func (e *Engine) Events(ctx context.Context, id string, r PageRequest) (Page[Eve
 // has ended and all of its events were yielded. It misses none and yields none twice, also if the caller goes on
 // with the ID of the last event that it got, in another process or after a restart.
 //
-// The sequence follows the workflow into its next life if it continues as new, and past a retry or a reset, if
+// The sequence follows the workflow into its next life if it continues as new, and past a resume or a reset, if
 // that comes before the sequence has ended. What a reset goes back to before is not taken back, and is not
-// yielded again: the event of the reset follows. After a retry or a reset of a workflow that had ended, Follow
+// yielded again: the event of the reset follows. After a resume or a reset of a workflow that had ended, Follow
 // with the last ID yields what came since.
 //
 // An event of this engine is yielded at once. One of another process is yielded when the store says that there
@@ -155,7 +155,7 @@ func (e *Engine) ActiveDeployment(ctx context.Context) (string, error) {
 // no such operation, it has its outcome, or no Attention names it where that is required;
 // ErrInvalid for an answer that an operator cannot give, or a result that is too large or
 // not of the activity's type; a *TerminalError for a workflow that has ended, which must
-// be retried first; ErrNotFound, ErrClosed.
+// be resumed first; ErrNotFound, ErrClosed.
 //
 // This engine knows the result type of an activity in Config.Activities, and of one that
 // its runs have called. It also takes a json.RawMessage that can be decoded as the type.

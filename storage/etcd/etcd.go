@@ -27,7 +27,8 @@
 //
 //   - The store claims to be Durable, and cannot see whether the servers run with
 //     --unsafe-no-fsync.
-//   - A page in reverse order makes the server read its whole range. Weft reads none.
+//   - A page in reverse order makes the server read its whole range: the history of a
+//     workflow, or a list whose newest element comes first.
 package etcd
 
 import (
