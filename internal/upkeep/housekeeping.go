@@ -9,6 +9,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/internal/meta"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
@@ -55,6 +56,9 @@ func (h *housekeeping) forgetEngines(ctx context.Context) error {
 			return err
 		}
 		r, err := membership.OpenRegistration(entry.Key, entry.Value)
+		if record.Damaged(err) {
+			continue // who takes over its runs reports it
+		}
 		if err != nil {
 			return err
 		}

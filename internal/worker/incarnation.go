@@ -123,9 +123,12 @@ func (l *Incarnation) readFloor(ctx context.Context) error {
 	return nil
 }
 
+// unsaid has the incarnations of this process that have ended, and whose records do not say so: in which way they ended.
+var unsaid sync.Map // membership.Vitality, by name
+
 // deregister marks the record as stopped, so that others take over its runs
-// immediately. If that fails, others find out by the next opening of the store, or when the
-// lease expires.
+// immediately. If that fails, others find out when the lease expires. On an exclusive store there is none, and all others are in
+// this process.
 func (l *Incarnation) deregister() {
 	put, err := l.record(l.Worker.Now())
 	if err == nil {
@@ -138,12 +141,17 @@ func (l *Incarnation) deregister() {
 			}
 		}
 	}
+	how := membership.ShutDown
+	if l.cut.Load() {
+		how = membership.ShutDownEarly
+	}
+	unsaid.Store(l.name, how)
 	l.Worker.Log.Warn("weft: engine could not deregister", "incarnation", l.name, "error", err)
 }
 
 // vital returns the state of an incarnation. On a shared store it depends on the lease.
 // On an exclusive store it is certain: an incarnation of another opening is dead; one of
-// this opening is in this process and deregisters when it ends.
+// this opening is in this process, which knows when it ends.
 func (l *Incarnation) vital(ctx context.Context, incarnation string) (membership.Vitality, error) {
 	if incarnation == l.name {
 		return membership.Alive, nil
@@ -182,6 +190,9 @@ func (l *Incarnation) judge(ctx context.Context, incarnation string, raw []byte,
 		return l.observe(ctx, incarnation, raw, r)
 	case r.Opening != l.Worker.Opening || l.Worker.Ownership == weft.OwnershipSingleOwner:
 		return membership.Dead, nil
+	}
+	if how, ended := unsaid.Load(incarnation); ended {
+		return how.(membership.Vitality), nil
 	}
 	return membership.Alive, nil
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"go.etcd.io/bbolt"
@@ -301,6 +302,28 @@ func TestConditionsAgreeWithTheFile(t *testing.T) {
 	for _, c := range []storage.Condition{storage.Equal([]byte("key"), []byte("2")), storage.Present([]byte("key"))} {
 		if holds, known := s.known.Judge(c); known && !holds {
 			t.Errorf("condition %v is judged wrong", c.Kind)
+		}
+	}
+}
+
+// A disk that is full when the meta page is synced: the map shows the commit, and the disk may not have it.
+func TestFullAtTheSyncOfTheMetaPage(t *testing.T) {
+	for _, written := range []bool{false, true} {
+		s := openInside(t)
+		if err := s.Commit(t.Context(), batch("a", nil)); err != nil {
+			t.Fatal(err)
+		}
+		var last int
+		if err := s.db.View(func(tx *bbolt.Tx) error { last = tx.ID(); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if !written {
+			last++ // the next one, which was not
+		}
+		s.failed(last, syscall.ENOSPC)
+		_, err := s.Get(t.Context(), []byte("a"))
+		if written != errors.Is(err, syscall.ENOSPC) || !written && err != nil {
+			t.Errorf("written = %v: Get fails with %v", written, err)
 		}
 	}
 }

@@ -84,7 +84,7 @@ func (s *Store) write(tx *bbolt.Tx, batches []storage.Batch, verdicts []error) (
 // was written. An error may come from a sync. Then the map may show data that is not on the
 // disk, so the store gives up.
 func (s *Store) commit(tx *bbolt.Tx) error {
-	panicked := true
+	id, panicked := tx.ID(), true
 	err := guarded(func() error {
 		err := tx.Commit()
 		panicked = false
@@ -97,10 +97,27 @@ func (s *Store) commit(tx *bbolt.Tx) error {
 		s.rollback(tx)
 		return group.Undone(err)
 	}
-	if err != nil && !full(err) {
-		s.giveUp(err)
+	if err != nil {
+		s.failed(id, err)
 	}
 	return err
+}
+
+// failed gives up after an error of the commit of transaction id, unless it is certain that nothing was written.
+func (s *Store) failed(id int, err error) {
+	if !full(err) || s.shows(id) {
+		s.giveUp(err)
+	}
+}
+
+// shows reports whether the map may show transaction id.
+func (s *Store) shows(id int) bool {
+	tx, err := s.transaction(false)
+	if err != nil {
+		return true
+	}
+	defer s.rollback(tx)
+	return tx.ID() >= id
 }
 
 func (s *Store) rollback(tx *bbolt.Tx) {
@@ -116,8 +133,9 @@ func (s *Store) rollback(tx *bbolt.Tx) {
 	}
 }
 
-// full reports whether the disk was too full for the commit. bbolt notices this before it
-// writes the meta page that makes a commit effective, and discards the transaction.
+// full reports whether the disk was too full for the commit. Mostly bbolt notices this before it
+// writes the meta page that makes a commit effective, and discards the transaction. Where the file system finds a place only when
+// it syncs, the map already shows the meta page, and the disk may not have it.
 func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) ||
 		strings.HasPrefix(err.Error(), "file resize error")

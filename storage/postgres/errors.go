@@ -97,10 +97,16 @@ func remedyOf(err error) remedy {
 		return fail
 	}
 	switch code := undone.Code; {
-	case code == uniqueViolation, strings.HasPrefix(code, "40"): // caused by others, so fresh reads will differ
+	case code == uniqueViolation, rolledBack(code): // caused by others, so fresh reads will differ
 		return retry
 	case code == lockNotAvailable, strings.HasPrefix(code, "22"), strings.HasPrefix(code, "54"):
 		return split
 	}
 	return fail
+}
+
+// rolledBack reports whether a code says that the server has rolled back. Of its class, one says that it does not know.
+func rolledBack(code string) bool {
+	const statementCompletionUnknown = "40003"
+	return strings.HasPrefix(code, "40") && code != statementCompletionUnknown
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -270,7 +269,7 @@ func (c *session) commit(p *pgconn.Pipeline, calls []call) error {
 // outcome classifies an error of COMMIT, or of a statement sent along with it.
 func outcome(err error, commits bool) error {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	if ok && e.SeverityUnlocalized == "ERROR" && (!commits || strings.HasPrefix(e.Code, "40")) {
+	if ok && e.SeverityUnlocalized == "ERROR" && (!commits || rolledBack(e.Code)) {
 		return &undoneError{e}
 	}
 	return &unknownError{err}

@@ -32,6 +32,14 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	setUpEach(config.ConnConfig, laneLockTimeout)
+	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error { // of one connection
+		mayCancel(c)
+		return nil
+	}
+	config.AfterRelease = func(c *pgx.Conn) bool {
+		cancels(c, true) // after a Transact
+		return true
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, wrap("open", err)
@@ -48,6 +56,10 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 // New opens the store in the database of the host's pool, and creates it if it does not
 // exist. Reads go through the pool. Commits use at most eight other connections, and
 // each engine one, made with the configuration of the pool. Close leaves the pool open.
+//
+// If a connection of the pool is lost while the COMMIT of a [Transact] waits for a synchronous standby, pgx asks the server to
+// cancel it, and the server then shows what the standby may not have. On the connections of Open, and on those of commits,
+// nothing is cancelled.
 func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Store, error) {
 	s, err := open(ctx, pool, withDefaults(o))
 	if err != nil {

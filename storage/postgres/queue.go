@@ -95,6 +95,7 @@ func (q *queue) withdraw(t *ticket) (last error, ok bool) {
 	}
 	if i := slices.Index(q.waiting, t); i >= 0 {
 		q.waiting = slices.Delete(q.waiting, i, i+1)
+		q.work.Signal() // those behind it may name its keys
 		return q.lastErr, true
 	}
 	return nil, false

@@ -53,10 +53,12 @@ func (s *Store) connect(ctx context.Context, lockTimeout time.Duration, then fun
 		}
 	}
 	setUpEach(config, lockTimeout)
+	mayCancel(config)
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
 	}
+	cancels(conn, false)
 	if pool.AfterConnect != nil {
 		err = pool.AfterConnect(ctx, conn)
 	}
@@ -102,8 +104,7 @@ func (c *session) close() {
 	c.discard()
 }
 
-// discard drops a connection on which something went wrong. pgconn asks the server to
-// cancel what it is doing; Store.Close waits for that.
+// discard drops a connection on which something went wrong. pgconn ends it in the background; Store.Close waits for that.
 func (c *session) discard() {
 	conn := c.conn.PgConn()
 	c.conn = nil

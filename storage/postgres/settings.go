@@ -3,7 +3,9 @@ package postgres
 import (
 	"context"
 	"errors"
+	"net"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -59,6 +61,37 @@ func setUp(ctx context.Context, c *pgconn.PgConn, lockTimeout time.Duration) err
 		return errReadOnly
 	}
 	return nil
+}
+
+// uncancelled is where a connection keeps whether the server may be asked to cancel what it does.
+const uncancelled = "weft: not cancelled"
+
+// mayCancel prepares the configuration of one connection for cancels.
+func mayCancel(config *pgx.ConnConfig) {
+	var not atomic.Bool
+	dial, after := config.DialFunc, config.AfterConnect
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if not.Load() {
+			return nil, errors.New("the server is not asked to cancel a commit")
+		}
+		return dial(ctx, network, addr)
+	}
+	config.AfterConnect = func(ctx context.Context, c *pgconn.PgConn) error {
+		c.CustomData()[uncancelled] = &not
+		if after == nil {
+			return nil
+		}
+		return after(ctx, c)
+	}
+}
+
+// cancels sets whether pgconn asks the server to cancel what it does when the connection is lost or a context ends. A COMMIT
+// must not be cancelled: if it waits for a synchronous standby, it is then visible on a server whose standby does not have it.
+// What comes before it ends by the server's timeouts. It does nothing for a connection of the host's pool.
+func cancels(c *pgx.Conn, may bool) {
+	if not, ok := c.PgConn().CustomData()[uncancelled].(*atomic.Bool); ok {
+		not.Store(!may)
+	}
 }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

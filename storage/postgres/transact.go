@@ -97,6 +97,7 @@ func (s *Store) transact(ctx context.Context, f func(ctx context.Context) (stora
 	}
 	bounded, cancel := context.WithTimeout(own, roundTripTimeout)
 	defer cancel()
+	cancels(tx.Conn(), false)
 	err = tx.Commit(bounded)
 	if e, ok := errors.AsType[*pgconn.PgError](err); err == nil || ok && e.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrTxCommitRollback) {
 		return wrap("transact", err)
