@@ -477,9 +477,9 @@ func TestClaimThatAnActivationOvertakes(t *testing.T) {
 		d := &delayed{Storage: s, sent: make(chan bool), land: make(chan bool)}
 		boot(t, d, build("blue"), on("blue"))
 		<-d.sent
-		green := boot(t, s, build("green"), on("green"))
-		activate(t, green.Engine, "green")
+		activate(t, client, "green")
 		d.land <- true
+		green := boot(t, s, build("green"), on("green")) // not earlier: it would have claimed the run
 		if got := result(t, build("green").Handle(green, "w")); got != "green" {
 			t.Errorf("ended by %s", got)
 		}
