@@ -141,6 +141,30 @@ func TestRefusalsAreCounted(t *testing.T) {
 	})
 }
 
+// A refusal that comes between the end of a count and the flush that follows begins another count, and the first one is written
+// nevertheless.
+func TestRefusalsAfterACount(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := planeOn(t, new(memory.Store))
+		for range 5 {
+			x.do("GET", "/v1/keys", "", nil).is(401)
+		}
+		time.Sleep(10*time.Second - 10*time.Millisecond)
+		x.do("GET", "/v1/keys", adminSecret, nil).is(200) // its row has the next flush come after the end of the count
+		time.Sleep(20 * time.Millisecond)
+		x.do("GET", "/v1/keys", "", nil).is(401)
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		var counts []any
+		for _, row := range x.do("GET", "/v1/audit?result=failure", adminSecret, nil).data() {
+			counts = append(counts, row["metadata"].(map[string]any)["count"])
+		}
+		if fmt.Sprint(counts) != "[<nil> 5]" {
+			t.Errorf("got the counts %v, want none and 5", counts)
+		}
+	})
+}
+
 // A refusal whose repetitions are counted does not delay the rows that follow it.
 func TestRowsDoNotWaitForRefusals(t *testing.T) {
 	virtual(t, func(t *testing.T) {
