@@ -317,6 +317,7 @@ func TestErrorsAreThoseOfTheEngine(t *testing.T) {
 		{409, "run_exists", `{"runId":"o","status":"failed","same":false}`, weft.ErrExists},
 		{409, "run_terminal", `{"status":"failed"}`, weft.ErrTerminal},
 		{409, "not_applicable", `null`, weft.ErrNotApplicable},
+		{409, "not_applicable", `{"holder":"p"}`, signal.ErrTokenTaken},
 		{409, "active_changed", `null`, weft.ErrNotApplicable},
 		{409, "no_active_deployment", `null`, weft.ErrNoActiveDeployment},
 		{409, "SignalPayloadConflict", `null`, signal.ErrConflict},
