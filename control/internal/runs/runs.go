@@ -268,6 +268,8 @@ func purgeRun(ctx context.Context, c *call, p *purgeParams) (operation.Answer, e
 	if err != nil {
 		return operation.Answer{}, err
 	}
+	ctx, cancel := c.Outlasting(ctx)
+	defer cancel()
 	err = c.Engine.Purge(ctx, id, c.Actor(p.Reason, "purge"))
 	if refused, ok := errors.AsType[*inspect.ArchiveError](err); ok { // what it wraps is the host's, and says nothing of the run
 		c.Log.Warn("a run is not purged: Config.Archive has not taken it", "correlation", c.CorrelationID, "error", refused)
