@@ -34,6 +34,7 @@ type request struct {
 	raw        *raw // instead of body
 	keyed      bool // it takes an idempotency key
 	writes     bool // it may change something
+	begun      bool // an earlier request of the same call was accepted, so only its own answer says that it had no effect
 	unsafe     bool // a repetition has another answer, or another effect: see outcome.untouched
 	about      subject
 	wait       time.Duration // how long the server is asked to wait
@@ -76,7 +77,7 @@ func (c *Client) call(ctx context.Context, r *request, out any) (reply, error) {
 		if r.goneIsDone && unknown && o.status == http.StatusNotFound && o.code == string(wire.CodeNotFound) {
 			return reply{status: http.StatusNoContent}, nil
 		}
-		unknown = r.writes && o.leaves(unknown)
+		unknown = r.writes && (o.leaves(unknown) || r.begun && o.status != http.StatusConflict)
 		if o.status == 0 && ctx.Err() != nil {
 			return reply{}, c.interrupted(ctx, r, "an answer of "+c.base, unknown, nil)
 		}
