@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -198,11 +199,29 @@ func TestRequests(t *testing.T) {
 				sorted, _ := json.Marshal(v)
 				got += " " + string(sorted)
 			}
+			if c.answer == "" {
+				return answer(204, ""), nil
+			}
 			return answer(200, c.answer), nil
 		})
 		if err := c.call(t.Context(), client); err != nil || got != c.want {
 			t.Errorf("sent is  %s\nwant     %s\n%v", got, c.want, err)
 		}
+	}
+}
+
+// The name of a label is escaped, so that a colon in it is not taken for its end.
+func TestLabelsWithColons(t *testing.T) {
+	var asked []string
+	c := over(t, func(q *http.Request) (*http.Response, error) {
+		asked = q.URL.Query()["label"]
+		return answer(200, `{"data":[]}`), nil
+	})
+	if _, err := c.Page(t.Context(), weft.Filter{Labels: map[string]string{"a:b": "c:d%", "p%": "q", "r": "s"}}, weft.PageRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"a%3Ab:c:d%", "p%25:q", "r:s"}; !slices.Equal(asked, want) {
+		t.Errorf("asked was %q, want %q", asked, want)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -116,6 +117,10 @@ func (c *Client) try(ctx context.Context, r *request, body []byte, contentType, 
 		return reply{}, outcome{err: err}, c.noAnswer(r, err)
 	}
 	if answered.status >= 200 && answered.status < 300 {
+		if kind, _, _ := mime.ParseMediaType(answered.header.Get("Content-Type")); answered.status != http.StatusNoContent && (kind != "application/json" || len(answered.body) == 0) {
+			o := outcome{status: answered.status, code: CodeBadAnswer, retry: "never"}
+			return reply{}, o, badAnswer(r, answered, fmt.Errorf("it has %d bytes of the type %q", len(answered.body), kind))
+		}
 		return answered, outcome{}, nil
 	}
 	o, failed := outcomeOf(r, answered)
@@ -212,13 +217,18 @@ func (c *Client) interrupted(ctx context.Context, r *request, waitedFor string, 
 
 // decode decodes the body of a successful answer.
 func (c *Client) decode(r *request, a reply, out any) error {
-	if out == nil || len(a.body) == 0 {
+	if out == nil || a.status == http.StatusNoContent {
 		return nil
 	}
 	if err := json.Unmarshal(a.body, out); err != nil {
-		return &Error{Status: a.status, Code: CodeBadAnswer, Message: "the answer is not the JSON of a control plane: " + err.Error(), Retry: "never", Unknown: r.writes, call: r.what, err: err} // no Body: it may have a secret
+		return badAnswer(r, a, err)
 	}
 	return nil
+}
+
+// badAnswer is the error of an answer with a status of success that a control plane does not give.
+func badAnswer(r *request, a reply, err error) *Error {
+	return &Error{Status: a.status, Code: CodeBadAnswer, Message: "the answer is not the JSON of a control plane: " + err.Error(), Retry: "never", Unknown: r.writes, call: r.what, err: err} // no Body: it may have a secret
 }
 
 // encode returns the body of a request and its type. A value that has no JSON is refused before
