@@ -31,6 +31,7 @@ const (
 //	run_exists                                  a *engine.ExistsError, engine.ErrExists
 //	run_terminal                                a *engine.TerminalError, engine.ErrTerminal
 //	not_applicable, active_changed              engine.ErrNotApplicable
+//	not_applicable, of a hook's token           a *signal.TokenError, signal.ErrTokenTaken
 //	no_active_deployment                        engine.ErrNoActiveDeployment
 //	SignalPayloadConflict                       a *signal.ConflictError, signal.ErrConflict
 //	SignalAcceptanceIndeterminate               a *signal.IndeterminateError, signal.ErrConflict
@@ -105,6 +106,8 @@ type details struct {
 	SignalName string `json:"signalName"`
 	SignalID   string `json:"signalId"`
 
+	Holder string `json:"holder"` // the run whose hook has the token
+
 	Error wire.StructuredError `json:"error"`
 
 	Issues []wire.Issue `json:"issues"`
@@ -175,6 +178,9 @@ func (p *problem) cause(about subject, status int, e *Error) error {
 	case wire.CodeRunTerminal:
 		return &weft.TerminalError{WorkflowID: run, Status: p.Details.Status}
 	case wire.CodeNotApplicable, wire.CodeActiveChanged:
+		if p.Details.Holder != "" {
+			return &signal.TokenError{WorkflowID: p.Details.Holder}
+		}
 		return weft.ErrNotApplicable
 	case wire.CodeNoActiveDeployment:
 		return weft.ErrNoActiveDeployment

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -63,6 +64,9 @@ func (c *Client) Events(ctx context.Context, id string, r weft.PageRequest) (wef
 	return pageOf[wire.Event](ctx, c, fmt.Sprintf("events of workflow %q", id), path("runs", id, "events"), q, r, subject{run: id})
 }
 
+// labelName escapes the name of a label for a query.
+var labelName = strings.NewReplacer("%", "%25", ":", "%3A")
+
 // filterQuery returns the query of a list of workflows.
 func filterQuery(f weft.Filter) (url.Values, error) {
 	if f.TopLevel || f.IDPrefix != "" || f.NoNamespace {
@@ -82,7 +86,7 @@ func filterQuery(f weft.Filter) (url.Values, error) {
 		q.Set("attention", "true")
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Labels)) {
-		q.Add("label", name+":"+f.Labels[name])
+		q.Add("label", labelName.Replace(name)+":"+f.Labels[name])
 	}
 	if !f.After.IsZero() {
 		q.Set("after", timeQuery(f.After))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -198,11 +199,29 @@ func TestRequests(t *testing.T) {
 				sorted, _ := json.Marshal(v)
 				got += " " + string(sorted)
 			}
+			if c.answer == "" {
+				return answer(204, ""), nil
+			}
 			return answer(200, c.answer), nil
 		})
 		if err := c.call(t.Context(), client); err != nil || got != c.want {
 			t.Errorf("sent is  %s\nwant     %s\n%v", got, c.want, err)
 		}
+	}
+}
+
+// The name of a label is escaped, so that a colon in it is not taken for its end.
+func TestLabelsWithColons(t *testing.T) {
+	var asked []string
+	c := over(t, func(q *http.Request) (*http.Response, error) {
+		asked = q.URL.Query()["label"]
+		return answer(200, `{"data":[]}`), nil
+	})
+	if _, err := c.Page(t.Context(), weft.Filter{Labels: map[string]string{"a:b": "c:d%", "p%": "q", "r": "s"}}, weft.PageRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"a%3Ab:c:d%", "p%25:q", "r:s"}; !slices.Equal(asked, want) {
+		t.Errorf("asked was %q, want %q", asked, want)
 	}
 }
 
@@ -317,6 +336,7 @@ func TestErrorsAreThoseOfTheEngine(t *testing.T) {
 		{409, "run_exists", `{"runId":"o","status":"failed","same":false}`, weft.ErrExists},
 		{409, "run_terminal", `{"status":"failed"}`, weft.ErrTerminal},
 		{409, "not_applicable", `null`, weft.ErrNotApplicable},
+		{409, "not_applicable", `{"holder":"p"}`, signal.ErrTokenTaken},
 		{409, "active_changed", `null`, weft.ErrNotApplicable},
 		{409, "no_active_deployment", `null`, weft.ErrNoActiveDeployment},
 		{409, "SignalPayloadConflict", `null`, signal.ErrConflict},

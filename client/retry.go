@@ -34,7 +34,7 @@ func (o outcome) ofPlane() bool { return o.code != "" && o.code != CodeBadAnswer
 // untouched reports whether the server has certainly not acted on the request.
 func (o outcome) untouched() bool {
 	if o.status != 0 {
-		return o.status < 500 && o.status != http.StatusRequestTimeout || o.status == http.StatusServiceUnavailable && o.ofPlane() && o.code != "outcome_unknown"
+		return o.status >= 300 && o.status < 500 && o.status != http.StatusRequestTimeout || o.status == http.StatusServiceUnavailable && o.ofPlane() && o.code != "outcome_unknown"
 	}
 	dial, ok := errors.AsType[*net.OpError](o.err)
 	return ok && dial.Op == "dial" || unreachable(o.err)

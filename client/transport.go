@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -34,6 +35,7 @@ type request struct {
 	raw        *raw // instead of body
 	keyed      bool // it takes an idempotency key
 	writes     bool // it may change something
+	begun      bool // an earlier request of the same call was accepted, so only its own answer says that it had no effect
 	unsafe     bool // a repetition has another answer, or another effect: see outcome.untouched
 	about      subject
 	wait       time.Duration // how long the server is asked to wait
@@ -76,7 +78,7 @@ func (c *Client) call(ctx context.Context, r *request, out any) (reply, error) {
 		if r.goneIsDone && unknown && o.status == http.StatusNotFound && o.code == string(wire.CodeNotFound) {
 			return reply{status: http.StatusNoContent}, nil
 		}
-		unknown = r.writes && o.leaves(unknown)
+		unknown = r.writes && (o.leaves(unknown) || r.begun && o.status != http.StatusConflict)
 		if o.status == 0 && ctx.Err() != nil {
 			return reply{}, c.interrupted(ctx, r, "an answer of "+c.base, unknown, nil)
 		}
@@ -115,6 +117,10 @@ func (c *Client) try(ctx context.Context, r *request, body []byte, contentType, 
 		return reply{}, outcome{err: err}, c.noAnswer(r, err)
 	}
 	if answered.status >= 200 && answered.status < 300 {
+		if kind, _, _ := mime.ParseMediaType(answered.header.Get("Content-Type")); answered.status != http.StatusNoContent && (kind != "application/json" || len(answered.body) == 0) {
+			o := outcome{status: answered.status, code: CodeBadAnswer, retry: "never"}
+			return reply{}, o, badAnswer(r, answered, fmt.Errorf("it has %d bytes of the type %q", len(answered.body), kind))
+		}
 		return answered, outcome{}, nil
 	}
 	o, failed := outcomeOf(r, answered)
@@ -211,13 +217,18 @@ func (c *Client) interrupted(ctx context.Context, r *request, waitedFor string, 
 
 // decode decodes the body of a successful answer.
 func (c *Client) decode(r *request, a reply, out any) error {
-	if out == nil || len(a.body) == 0 {
+	if out == nil || a.status == http.StatusNoContent {
 		return nil
 	}
 	if err := json.Unmarshal(a.body, out); err != nil {
-		return &Error{Status: a.status, Code: CodeBadAnswer, Message: "the answer is not the JSON of a control plane: " + err.Error(), Retry: "never", Unknown: r.writes, call: r.what, err: err} // no Body: it may have a secret
+		return badAnswer(r, a, err)
 	}
 	return nil
+}
+
+// badAnswer is the error of an answer with a status of success that a control plane does not give.
+func badAnswer(r *request, a reply, err error) *Error {
+	return &Error{Status: a.status, Code: CodeBadAnswer, Message: "the answer is not the JSON of a control plane: " + err.Error(), Retry: "never", Unknown: r.writes, call: r.what, err: err} // no Body: it may have a secret
 }
 
 // encode returns the body of a request and its type. A value that has no JSON is refused before

@@ -303,6 +303,42 @@ func TestLargeAnswers(t *testing.T) {
 	}
 }
 
+// Only an answer of a control plane is a success: one without content, or JSON. What else has a status of success, such as the page of a
+// proxy, says nothing about a call that writes.
+func TestASuccessOfAnybodyIsNone(t *testing.T) {
+	for _, c := range []struct {
+		status     int
+		kind, body string
+		ok         bool
+	}{
+		{204, "", "", true},
+		{200, "application/json", "{}", true},
+		{202, "application/json; charset=utf-8", "{}", true},
+		{200, "text/html", "<html>", false},
+		{200, "text/html", "{}", false},
+		{202, "", "{}", false},
+		{201, "application/json", "", false},
+		{200, "", "", false},
+	} {
+		for _, writes := range []bool{true, false} {
+			for _, out := range []any{nil, &struct{}{}} {
+				n := 0
+				client := over(t, func(*http.Request) (*http.Response, error) {
+					n++
+					return answer(c.status, c.body, "Content-Type", c.kind), nil
+				})
+				r := writing()
+				r.writes = writes
+				_, err := client.call(t.Context(), r, out)
+				e, failed := errors.AsType[*Error](err)
+				if n != 1 || failed == c.ok || failed && (e.Status != c.status || e.Code != CodeBadAnswer || e.Unknown != writes || e.Retry != "never" || e.Body != nil) {
+					t.Errorf("%d %q %q, writes %v, %d attempts: %#v", c.status, c.kind, c.body, writes, n, err)
+				}
+			}
+		}
+	}
+}
+
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }

@@ -47,7 +47,7 @@ func (c *Client) CallUpdate(ctx context.Context, r *weft.UpdateRequest, result a
 	if r.ID != nil {
 		id = *r.ID
 	}
-	for {
+	for begun := false; ; begun = true {
 		var answer wire.UpdateAnswer
 		asked, wait := time.Now(), longest
 		if deadline, ok := ctx.Deadline(); ok {
@@ -55,7 +55,7 @@ func (c *Client) CallUpdate(ctx context.Context, r *weft.UpdateRequest, result a
 		}
 		q := &request{
 			what: what, method: http.MethodPost, path: path("runs", run, "updates", r.Update), query: url.Values{"wait": {seconds(wait)}},
-			body: wire.CallUpdate{Input: input, UpdateID: &id, Start: start}, writes: true, wait: wait,
+			body: wire.CallUpdate{Input: input, UpdateID: &id, Start: start}, writes: true, begun: begun, wait: wait,
 			about: subject{run: run, update: r.Update, updateID: id},
 		}
 		a, err := c.call(ctx, q, &answer)

@@ -1,15 +1,18 @@
 package client
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/engine"
@@ -41,6 +44,54 @@ func TestAnUpdateIsAskedForAgain(t *testing.T) {
 			t.Errorf("the ids are %q", ids)
 		}
 	})
+}
+
+// After a control plane has accepted an update, no failure to get its answer says that it had no effect. An answer of the update does.
+func TestAnUpdateThatWasAcceptedIsUnknown(t *testing.T) {
+	problem := func(status int, code string) func() (*http.Response, error) {
+		return func() (*http.Response, error) {
+			return answer(status, fmt.Sprintf(`{"code":%q,"message":"m","retry":"same-key"}`, code), "Content-Type", "application/problem+json"), nil
+		}
+	}
+	for _, c := range []struct {
+		what    string
+		then    func() (*http.Response, error)
+		unknown bool
+	}{
+		{"no connection", func() (*http.Response, error) { return nil, &net.OpError{Op: "dial", Err: errors.New("refused")} }, true},
+		{"closing", problem(503, "closing"), true},
+		{"unauthorized", problem(401, "unauthorized"), true},
+		{"rate_limited", problem(429, "rate_limited"), true},
+		{"not_found", problem(404, "not_found"), true},
+		{"update_rejected", problem(409, "update_rejected"), false},
+	} {
+		for _, accepted := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				begun := false
+				client := over(t, func(*http.Request) (*http.Response, error) {
+					if accepted && !begun {
+						begun = true
+						return answer(202, `{}`), nil
+					}
+					return c.then()
+				})
+				_, err := (&engine.Update[int, int]{Name: "u"}).Call(t.Context(), client, "o", 1, nil)
+				if e, ok := errors.AsType[*Error](err); !ok || e.Unknown != (accepted && c.unknown) {
+					t.Errorf("%s, accepted %v: %#v", c.what, accepted, err)
+				}
+				if c.what != "no connection" {
+					return
+				}
+				begun = false
+				ctx, end := context.WithTimeout(t.Context(), 1100*time.Millisecond) // it is asked again after a second
+				defer end()
+				_, err = (&engine.Update[int, int]{Name: "u"}).Call(ctx, client, "o", 1, nil)
+				if e, ok := errors.AsType[*weft.InterruptedError](err); !ok || e.Unknown != accepted {
+					t.Errorf("accepted %v, interrupted: %#v", accepted, err)
+				}
+			})
+		}
+	}
 }
 
 // An update with a start is asked for again without the start: the run has been there, and is not started once more. A

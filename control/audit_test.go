@@ -141,6 +141,30 @@ func TestRefusalsAreCounted(t *testing.T) {
 	})
 }
 
+// A refusal that comes between the end of a count and the flush that follows begins another count, and the first one is written
+// nevertheless.
+func TestRefusalsAfterACount(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := planeOn(t, new(memory.Store))
+		for range 5 {
+			x.do("GET", "/v1/keys", "", nil).is(401)
+		}
+		time.Sleep(10*time.Second - 10*time.Millisecond)
+		x.do("GET", "/v1/keys", adminSecret, nil).is(200) // its row has the next flush come after the end of the count
+		time.Sleep(20 * time.Millisecond)
+		x.do("GET", "/v1/keys", "", nil).is(401)
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		var counts []any
+		for _, row := range x.do("GET", "/v1/audit?result=failure", adminSecret, nil).data() {
+			counts = append(counts, row["metadata"].(map[string]any)["count"])
+		}
+		if fmt.Sprint(counts) != "[<nil> 5]" {
+			t.Errorf("got the counts %v, want none and 5", counts)
+		}
+	})
+}
+
 // A refusal whose repetitions are counted does not delay the rows that follow it.
 func TestRowsDoNotWaitForRefusals(t *testing.T) {
 	virtual(t, func(t *testing.T) {
@@ -278,6 +302,45 @@ func TestAuditUpwards(t *testing.T) {
 		}
 		if rows := x.do("GET", "/v1/audit?keyId=nobody", otherSecret, nil).data(); len(rows) != 0 {
 			t.Errorf("of another key: got %v", rows)
+		}
+	})
+}
+
+// A cursor that another process has given, whose clock is ahead, is good: nothing is behind it yet.
+func TestAuditUpwardsFromAClockAhead(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := planeOn(t, new(memory.Store))
+		make := func() {
+			x.do("POST", "/v1/keys", otherSecret, map[string]any{"scopes": []string{"runs:read"}}).is(201)
+		}
+		ask := func(query string) (rows int, tail string) {
+			a := x.do("GET", "/v1/audit?action=keys.create&"+query, otherSecret, nil).is(200)
+			return len(a.data()), a.object()["tail"].(string)
+		}
+		make()
+		_, ahead := ask("sortOrder=desc") // of the row that is newer than what is listed upwards
+		for _, more := range []string{"", "&from=1999-01-01T00:00:00Z", "&to=2100-01-01T00:00:00Z"} {
+			if rows, tail := ask("sortOrder=asc&cursor=" + ahead + more); rows != 0 || tail != ahead {
+				t.Errorf("%d rows, then %q, want none and %q", rows, tail, ahead)
+			}
+		}
+		time.Sleep(time.Second)
+		make()
+		time.Sleep(6 * time.Second)
+		rows, last := ask("sortOrder=asc&cursor=" + ahead)
+		if rows != 1 || last == ahead {
+			t.Errorf("%d rows afterwards, want the one behind the cursor", rows)
+		}
+		from := url.QueryEscape(time.Now().Add(-time.Hour).UTC().Format(time.RFC3339))
+		to := url.QueryEscape(time.Now().Add(-time.Minute).UTC().Format(time.RFC3339))
+		for query, want := range map[string]int{
+			"sortOrder=desc&cursor=" + last + "&to=" + to:     0, // all are newer
+			"sortOrder=asc&cursor=" + last + "&from=" + from:  0,
+			"sortOrder=desc&cursor=" + last + "&from=" + from: 1,
+		} {
+			if rows, _ := ask(query); rows != want {
+				t.Errorf("%s: %d rows, want %d", query, rows, want)
+			}
 		}
 	})
 }

@@ -47,8 +47,8 @@ const auditLag = 5 * time.Second
 
 // listAudit lists the audit rows of the caller's namespace.
 func listAudit(ctx context.Context, c *operation.Call, p *listAuditParams) (operation.Answer, error) {
-	r := keys.ControlAudits(c.Who.Tenant())
-	from, to := p.From, p.To
+	whole := keys.ControlAudits(c.Who.Tenant())
+	r, from, to := whole, p.From, p.To
 	if p.Ascending() {
 		if last := time.Now().Add(-auditLag); to == nil || last.Before(*to) {
 			to = &last
@@ -63,8 +63,8 @@ func listAudit(ctx context.Context, c *operation.Call, p *listAuditParams) (oper
 	if from != nil && to != nil && !from.Before(*to) {
 		return operation.Answer{Body: weft.Page[wire.AuditRow]{Next: p.Cursor}}, nil
 	}
-	// A cursor must be in the list as a whole: its end moves on while somebody reads ascending.
-	list := operation.Listing{Range: r, Paging: p.Paging}
+	// A cursor may be of another process, whose clock is ahead: there the list ended later.
+	list := operation.Listing{Range: r, Paging: p.Paging, Whole: &whole}
 	page, err := operation.PageOf(ctx, c.Store, list, func(e storage.Entry) (found wire.AuditRow, ok bool, err error) {
 		row := &audit.Row{}
 		if _, err := record.Open(e.Key, e.Value, records.Version, row); err != nil {

@@ -450,6 +450,8 @@ func TestListRuns(t *testing.T) {
 		"workflow=none":               0,
 		"status=completed":            1,
 		"label=n:0":                   3,
+		"label=a%253Ab:c":             5, // the name is a:b
+		"label=a:b:c":                 0, // the name is a
 		"label=n:0&workflow=echo":     0,
 		"label=n:0&label=x:y":         0,
 		"attention=true":              0,
@@ -472,7 +474,7 @@ func TestListRuns(t *testing.T) {
 			t.Errorf("%s: %d runs, want %d", query, got, want)
 		}
 	}
-	for _, bad := range []string{"status=x", "label=n", "label=weft.namespace:other/prod", "label=n:0&label=n:1", "after=yesterday", "before=1", "attention=1", "limit=0", "x=1", "parent=", "status=failed&status=failed", "cursor=x"} {
+	for _, bad := range []string{"status=x", "label=n", "label=weft.namespace:other/prod", "label=n:0&label=n:1", "label=100%25:x", "after=yesterday", "before=1", "attention=1", "limit=0", "x=1", "parent=", "status=failed&status=failed", "cursor=x"} {
 		s.call(acme, "GET", "/v1/runs?"+bad, nil).is(t, 400, "invalid_request")
 	}
 	cursor := s.call(acme, "GET", "/v1/runs?limit=1", nil).text("cursor")

@@ -16,7 +16,7 @@ import (
 )
 
 // hooked is a workflow that opens a hook with the token of its input, and returns what the hook gets.
-// With "disposed" it disposes of the hook first.
+// With "disposed" it disposes of the hook first, and with "failed" it fails.
 var hooked = &engine.Workflow[[]string, json.RawMessage]{Name: "hooked", Func: func(run *engine.Run, in []string) (json.RawMessage, error) {
 	hook := &signal.Hook[json.RawMessage]{Name: "paid"}
 	h, err := hook.Open(run, &signal.HookOptions{Token: in[0]})
@@ -28,6 +28,9 @@ var hooked = &engine.Workflow[[]string, json.RawMessage]{Name: "hooked", Func: f
 			return nil, err
 		}
 		return proceed.Receive(run)
+	}
+	if in[1] == "failed" {
+		return nil, errRefused
 	}
 	return h.Receive(run)
 }}
@@ -134,6 +137,28 @@ func TestTokensAreSecrets(t *testing.T) {
 	defer mu.Unlock()
 	if strings.Contains(log.String(), "secret") {
 		t.Errorf("log: %s", &log)
+	}
+}
+
+// A run whose hook's token another run has by now is not resumed or reset, and is not said to be so because of the store. The answer
+// names the other run.
+func TestResumeWithATakenToken(t *testing.T) {
+	s := open(t, nil, withHooks)
+	for _, key := range []string{home, acme} {
+		s.start(key, "hooked", "o", []string{"invoice/7", "failed"})
+		s.awaitStatus(key, "o", checkpoint.StatusFailed)
+		s.openHook(key, "d", "invoice/7", "disposed")
+		s.openHook(key, "holder", "invoice/7", "")
+		for _, r := range []reply{
+			s.call(key, "POST", "/v1/runs/resume", `{"runId":"o"}`),
+			s.call(key, "POST", "/v1/runs/resume", `{"runId":"o"}`, "Idempotency-Key", "k"),
+			s.call(key, "POST", at("d", "reset"), `{"before":"2"}`),
+		} {
+			r.is(t, 409, "not_applicable")
+			if text := r.text("message"); r.details()["holder"] != "holder" || !strings.Contains(text, "token is taken") || !strings.Contains(text, `"holder"`) || bytes.Contains(r.raw, []byte("@")) || bytes.Contains(r.raw, []byte("invoice")) {
+				t.Errorf("answered %s", r.raw)
+			}
+		}
 	}
 }
 

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/control/internal/operation"
+	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/torture"
+	"github.com/weft-go/weft/world"
 )
 
 // pollMemory is how much memory a thousand long polls may take (§10.5 of the specification).
@@ -101,6 +103,29 @@ func TestPollsOfClientsThatLeave(t *testing.T) {
 	}
 	s.left(operation.MaxWaiting-n, goroutines)
 	s.call(home, "GET", at("r"), nil).is(t, 200, "")
+}
+
+// Calls of the world that wait count as polls of their key, also when their number is reached. Others do not.
+func TestManyCallsOfTheWorld(t *testing.T) {
+	s := idle(t, nil, func(c *Config, ec *engine.Config) {
+		w, err := world.Open(ec.Storage, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(w.Close)
+		c.World = w
+	})
+	const receive, body = "/v1/world/queue/receive", `{"deploymentId":"blue","max":1}`
+	for range operation.MaxWaiting - 1 {
+		s.plane.env.Polls.Enter("default/default/root", operation.MaxWaiting, 0)
+	}
+	for range 2 { // the first one leaves its place
+		s.call(home, "POST", receive, body).is(t, 200, "")
+	}
+	s.plane.env.Polls.Enter("default/default/root", operation.MaxWaiting, 0)
+	s.call(home, "POST", receive, body).is(t, 503, "busy")
+	s.call(home, "POST", "/v1/world/streams/read", `{"runId":"r","name":"words"}`).is(t, 503, "busy")
+	s.call(home, "POST", "/v1/world/queue/settle", `{"deploymentId":"blue","settlements":[{"messageId":"m","receipt":"r","as":"done"}]}`).is(t, 400, "invalid")
 }
 
 // poll begins n long polls, each on a connection of its own, and returns when all of them wait. A connection has

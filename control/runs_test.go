@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/url"
 	"regexp"
 	"slices"
@@ -764,6 +766,33 @@ func TestPurge(t *testing.T) {
 	s.call(acme, "GET", at("p"), nil).is(t, 404, "not_found").says(t, `Run "p" not found`)
 	s.call(acme, "DELETE", at("nobody"), nil).is(t, 404, "not_found").says(t, `Run "nobody" not found`)
 	s.start(acme, "echo", "p", nil)
+}
+
+// A run that the archive does not take stays, which the answer says. The client is told nothing of the archive; the log has it.
+func TestPurgeThatTheArchiveRefuses(t *testing.T) {
+	var log bytes.Buffer
+	refuses := true
+	s := open(t, nil, func(c *Config, ec *engine.Config) {
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		ec.Archive = func(context.Context, engine.Info, io.Reader) error {
+			if refuses {
+				return fmt.Errorf("the bucket: %w", engine.ErrNotFound)
+			}
+			return nil
+		}
+	})
+	s.start(acme, "echo", "p", nil)
+	s.awaitStatus(acme, "p", checkpoint.StatusCompleted)
+	if r := s.call(acme, "DELETE", at("p"), nil).is(t, 409, "not_applicable"); !strings.Contains(r.text("message"), "Nothing was removed") || r.text("retry") != "same-key" || strings.Contains(string(r.raw), "bucket") {
+		t.Errorf("got %s", r.raw)
+	}
+	s.call(acme, "GET", at("p"), nil).is(t, 200, "")
+	refuses = false
+	s.call(acme, "DELETE", at("p"), nil).is(t, 204, "")
+	s.plane.Close()
+	if !strings.Contains(log.String(), "the bucket") {
+		t.Errorf("the log is %s", log.String())
+	}
 }
 
 // Ids of runs are data: none is a path, a header or a key of another record.

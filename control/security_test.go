@@ -92,7 +92,7 @@ func TestASlowBody(t *testing.T) {
 		if status, text, took := post(body); status != 201 {
 			t.Errorf("24 s: got %d %s after %v, want 201", status, text, took)
 		}
-		if status, text, took := post(body + strings.Repeat(" ", 50)); status != 408 || !strings.Contains(text, `"request_timeout"`) || took != 30*time.Second {
+		if status, text, took := post(body + strings.Repeat(" ", 50)); status != 408 || !strings.Contains(text, `"request_timeout"`) || !strings.Contains(text, `"retry":"same-key"`) || took != 30*time.Second {
 			t.Errorf("got %d %s after %v, want 408 after 30 s", status, text, took)
 		}
 	})

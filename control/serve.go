@@ -213,7 +213,7 @@ func (x *exchange) read() ([]byte, *operation.Problem) {
 		return nil, operation.TooLarge(most)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		x.w.Header().Set("Connection", "close")
-		return nil, operation.NewProblem(http.StatusRequestTimeout, "request_timeout", "The body did not come in time")
+		return nil, operation.TooSlow("The body did not come in time")
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil, operation.NewProblem(http.StatusBadRequest, "invalid_request", "The body could not be read")
 	}

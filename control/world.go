@@ -97,9 +97,11 @@ type worldParams struct {
 	Action string `json:"action" in:"path"`
 }
 
-// callWorld has the world answer a call of a runtime. It may wait for messages or for chunks of a stream: until the client
-// goes, or Close.
-func (p *Plane) callWorld(_ context.Context, c *operation.Call, _ *worldParams) (operation.Answer, error) {
+// waiting are the calls that may wait: for messages, or for chunks of a stream.
+var waiting = map[worldParams]bool{{"queue", "receive"}: true, {"streams", "read"}: true}
+
+// callWorld has the world answer a call of a runtime. One that waits does so until the client goes, its key is revoked, or Close.
+func (p *Plane) callWorld(_ context.Context, c *operation.Call, params *worldParams) (operation.Answer, error) {
 	if p.config.World == nil {
 		return operation.Answer{}, operation.NotConfigured(noWorld)
 	}
@@ -107,18 +109,21 @@ func (p *Plane) callWorld(_ context.Context, c *operation.Call, _ *worldParams) 
 	if bad != nil {
 		return operation.Answer{}, bad
 	}
-	return operation.Answer{Stream: func(w http.ResponseWriter, r *http.Request) {
-		ctx, end := context.WithCancel(r.Context())
-		defer end()
-		go func() {
-			select {
-			case <-c.Closing:
-				end()
-			case <-ctx.Done():
-			}
-		}()
-		r = r.WithContext(ctx)
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		p.world.ServeHTTP(w, r)
+	if !waiting[*params] {
+		return operation.Answer{Stream: func(w http.ResponseWriter, r *http.Request) { p.askWorld(w, r, body) }}, nil
+	}
+	leave, ok := c.EnterPoll()
+	if !ok {
+		return operation.Answer{}, operation.RetryLater("busy", "As many calls of the key wait as may.")
+	}
+	return operation.Answer{End: leave, Stream: func(w http.ResponseWriter, r *http.Request) {
+		ctx, release := c.Hold(r.Context())
+		defer release()
+		p.askWorld(w, r.WithContext(ctx), body)
 	}}, nil
+}
+
+func (p *Plane) askWorld(w http.ResponseWriter, r *http.Request, body []byte) {
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	p.world.ServeHTTP(w, r)
 }

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weft-go/weft/control"
 	"github.com/weft-go/weft/storage"
@@ -273,4 +276,61 @@ func TestWorldCalls(t *testing.T) {
 	if rest, _ := io.ReadAll(a.Body); len(rest) > 0 {
 		t.Errorf("a reader at the end got %x", rest)
 	}
+}
+
+// §8: what waits for the world ends within 10 s of the revocation of its key, and takes no message then.
+func TestRevokedWhileItWaitsForTheWorld(t *testing.T) {
+	for path, body := range map[string]string{
+		"/v1/world/queue/receive": `{"deploymentId":"blue","max":1,"waitSeconds":3600}`,
+		"/v1/world/streams/read":  `{"runId":"wrun_1","name":"words"}`,
+	} {
+		t.Run(path, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				x := planeOn(t, new(memory.Store), withWorld(t))
+				x.inWorld("run_created", `{"workflowName":"order","deploymentId":"blue","input":1}`)
+				secret := x.do("POST", "/v1/keys", adminSecret, map[string]any{"keyId": "worker", "scopes": []string{"world:proxy"}}).is(201).object()["secret"].(string)
+				ctx, end := context.WithCancel(t.Context())
+				defer end()
+				q := httptest.NewRequestWithContext(ctx, "POST", path, strings.NewReader(body))
+				q.Header.Set("Authorization", "Bearer "+secret)
+				q.Header.Set("Content-Type", "application/json")
+				ended := make(chan *reply, 1)
+				go func() { ended <- x.send(q) }()
+				time.Sleep(12 * time.Second)
+				select {
+				case r := <-ended:
+					t.Fatalf("it does not wait: got %d %s", r.status, r.body)
+				default:
+				}
+				x.do("DELETE", "/v1/keys/worker", adminSecret, nil).is(204)
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				x.publish(`{"queueName":"q","message":1,"opts":{"deploymentId":"blue"}}`).is(200)
+				if got, _ := x.received("blue"); len(got) != 1 {
+					t.Errorf("another consumer gets %d messages, want 1", len(got))
+				}
+				x.do("POST", "/v1/world/streams/write", adminSecret, `{"runId":"wrun_1","name":"words","chunks":["secret"]}`).is(200)
+				select {
+				case r := <-ended:
+					if strings.Contains(string(r.body), "secret") {
+						t.Errorf("got %q", r.body)
+					}
+				default:
+					t.Error("10 s after the revocation it still waits")
+				}
+			})
+		})
+	}
+}
+
+// A call waits for messages for a minute at most.
+func TestReceiveWaitsAMinute(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := planeOn(t, new(memory.Store), withWorld(t))
+		began := time.Now()
+		x.do("POST", "/v1/world/queue/receive", adminSecret, `{"deploymentId":"blue","max":1,"waitSeconds":3600}`).is(200)
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("it waited for %v, want a minute", took)
+		}
+	})
 }

@@ -27,43 +27,31 @@ func (l *list) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	r := weft.PageRequest{Ascending: l.OldestFirst}
+	p := paged{Limit: l.Limit, OldestFirst: l.OldestFirst}
 	if l.Cursor != "" {
-		if r.Cursor, err = l.resume(&f, l.Cursor); err != nil {
+		if p.Cursor, err = l.resume(&f, l.Cursor); err != nil {
 			return err
 		}
 	}
-	return e.reading(func(c *client) error { return l.print(e, c, f, r) })
+	return e.reading(func(c *client) error {
+		return listed(e, p, func(r weft.PageRequest) (weft.Page[weft.Info], error) { return c.Page(e, f, r) },
+			func(next string) string { return l.cursorOf(f, next) })
+	})
 }
 
-// print prints as many pages as the limit allows.
-func (l *list) print(e *env, c *client, f weft.Filter, r weft.PageRequest) error {
-	t := newList(e)
-	shown, unreadable := 0, 0
-	for more := true; more; {
-		r.Limit = mostPage
-		if l.Limit > 0 {
-			r.Limit = min(l.Limit-shown, mostPage)
+// listed prints pages of workflows. If some could not be read, they are printed, and it returns an error.
+func listed(e *env, p paged, read func(weft.PageRequest) (weft.Page[weft.Info], error), cursor func(next string) string) error {
+	t, unreadable := newList(e), 0
+	show := func(i weft.Info) error {
+		if i.Damaged != "" {
+			unreadable++
 		}
-		p, err := c.Page(e, f, r)
-		if err != nil {
-			return err
-		}
-		for _, i := range p.Data {
-			if i.Damaged != "" {
-				unreadable++
-			}
-			t.add(i)
-		}
-		shown += len(p.Data)
-		r.Cursor, more = p.Next, p.HasMore
-		if more && shown == l.Limit {
-			t.end()
-			e.note("there may be more: continue with --cursor %s", l.cursorOf(f, p.Next))
-			return unread(unreadable)
-		}
+		t.add(i)
+		return nil
 	}
-	t.end()
+	if err := pages(e, p, read, show, t.end, cursor); err != nil {
+		return err
+	}
 	return unread(unreadable)
 }
 

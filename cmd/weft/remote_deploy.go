@@ -290,7 +290,7 @@ func (x *keysRevoke) isLastAdmin(e *env, c *remote.Client) bool {
 			others = append(others, k)
 		}
 		return nil
-	}, func() {})
+	}, func() {}, word)
 	return err == nil && len(these) == 1 && !slices.ContainsFunc(others, func(k wire.Key) bool {
 		return k.Project == these[0].Project && k.Environment == these[0].Environment
 	})

@@ -40,8 +40,8 @@ type paged struct {
 	OldestFirst bool   `help:"List the oldest first."`
 }
 
-// pages calls read for one page after the other, and show for each item, up to the limit.
-func pages[T any](e *env, p paged, read func(weft.PageRequest) (weft.Page[T], error), show func(T) error, end func()) error {
+// pages calls read for one page after the other, and show for each item, up to the limit. cursor is what the user continues with.
+func pages[T any](e *env, p paged, read func(weft.PageRequest) (weft.Page[T], error), show func(T) error, end func(), cursor func(next string) string) error {
 	if p.Limit < 0 {
 		return misuse("the limit %d is negative", p.Limit)
 	}
@@ -62,9 +62,9 @@ func pages[T any](e *env, p paged, read func(weft.PageRequest) (weft.Page[T], er
 		}
 		shown += len(found.Data)
 		r.Cursor, more = found.Next, found.HasMore
-		if more && shown == p.Limit {
+		if more && p.Limit > 0 && shown == p.Limit {
 			end()
-			e.note("there may be more: continue with --cursor %s", word(found.Next))
+			e.note("there may be more: continue with --cursor %s", cursor(found.Next))
 			return nil
 		}
 	}
@@ -88,7 +88,7 @@ func tabled[T any](e *env, p paged, columns []string, read func(weft.PageRequest
 		if !e.JSON {
 			t.end()
 		}
-	})
+	}, word)
 }
 
 type runsList struct {
@@ -118,9 +118,7 @@ func (l *runsList) Run(e *env) error {
 		return err
 	}
 	return e.remotely(l.plane, func(c *remote.Client) error {
-		t := newList(e)
-		return pages(e, l.paged, func(r weft.PageRequest) (weft.Page[weft.Info], error) { return c.Page(e, f, r) },
-			func(i weft.Info) error { t.add(i); return nil }, t.end)
+		return listed(e, l.paged, func(r weft.PageRequest) (weft.Page[weft.Info], error) { return c.Page(e, f, r) }, word)
 	})
 }
 
@@ -275,7 +273,9 @@ func (x *runsUpdate) Run(e *env) error {
 	return e.remotely(x.plane, func(c *remote.Client) error {
 		var answer json.RawMessage
 		err := c.CallUpdate(e, &weft.UpdateRequest{WorkflowID: x.ID, Update: x.Name, ID: &id, Input: input}, &answer)
-		if unfinished, ok := errors.AsType[*weft.InterruptedError](err); ok && unfinished.Unknown {
+		interrupted, _ := errors.AsType[*weft.InterruptedError](err)
+		failed, _ := errors.AsType[*remote.Error](err)
+		if interrupted != nil && interrupted.Unknown || failed != nil && failed.Unknown {
 			e.note("to ask for the answer of the same update, repeat this with --id %s", word(id))
 		}
 		if err != nil {

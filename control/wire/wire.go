@@ -1662,7 +1662,7 @@ type RunsListParams struct {
 	// Status Only runs with this status.
 	Status RunStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
 
-	// Label Only runs with this label, as `name:value`. It may come several times.
+	// Label Only runs with this label, as `name:value`. It may come several times. In the name, a colon is `%3A` and a percent sign is `%25`, which are escaped once more in a URL; the value is as it is.
 	Label []string `form:"label,omitempty" json:"label,omitempty,omitzero"`
 
 	// Attention Only runs that need an operator.

@@ -24,6 +24,9 @@ import (
 // maxBody is the most bytes that a call may have.
 const maxBody = 32 << 20
 
+// mostWait is how long a call waits for messages. Whoever wants to wait longer asks again.
+const mostWait = time.Minute
+
 // writePatience is within what time a client must take an answer, or some chunks of a stream.
 var writePatience = time.Minute
 
@@ -451,7 +454,7 @@ func (s *server) receive(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	got, err := s.Queue.Receive(c, deployment, int(in.Max), wait)
+	got, err := s.Queue.Receive(c, deployment, int(in.Max), min(wait, mostWait))
 	if err != nil {
 		return nil, err
 	}

@@ -166,14 +166,12 @@ func (a *Auditor) Refused(k FoldKey, row *Row) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	if f := a.folds[k]; f != nil && now.Before(f.until) {
-		f.row.Count++
+	if a.counted(k, now) {
 		return
 	}
 	if len(a.folds) >= maxFolds {
 		k.By = "" // too many networks or keys: all others are one
-		if f := a.folds[k]; f != nil && now.Before(f.until) {
-			f.row.Count++
+		if a.counted(k, now) {
 			return
 		}
 	}
@@ -182,6 +180,36 @@ func (a *Auditor) Refused(k FoldKey, row *Row) {
 	stored.Count = 0
 	a.folds[k] = &fold{row: row, until: now.Add(foldFor), written: 1}
 	a.enqueue(&stored)
+}
+
+// counted adds one to the fold of k, while mu is held. It returns false if there is none that counts; one whose time is over, and which no
+// flush has come for, ends.
+func (a *Auditor) counted(k FoldKey, now time.Time) bool {
+	f := a.folds[k]
+	switch {
+	case f == nil:
+		return false
+	case now.Before(f.until):
+		f.row.Count++
+		return true
+	}
+	a.unfold(k, f)
+	return false
+}
+
+// unfold ends a fold while mu is held.
+func (a *Auditor) unfold(k FoldKey, f *fold) {
+	if f.row.Count > f.written {
+		counted := *f.row
+		// The row itself may not be written yet, and a batch has a key once.
+		a.rows = slices.DeleteFunc(a.rows, func(r *Row) bool { return r.ID == counted.ID })
+		if len(a.rows) < maxAuditRows {
+			a.rows = append(a.rows, &counted)
+		} else {
+			a.lost++
+		}
+	}
+	delete(a.folds, k)
 }
 
 // enqueue adds a row while mu is held.
@@ -249,13 +277,7 @@ func (a *Auditor) Flush(ctx context.Context) {
 	now := time.Now()
 	for k, f := range a.folds {
 		if a.closed || !now.Before(f.until) {
-			if f.row.Count > f.written {
-				counted := *f.row
-				// After close, the row itself may not be written yet, and a batch has a key once.
-				a.rows = slices.DeleteFunc(a.rows, func(r *Row) bool { return r.ID == counted.ID })
-				a.rows = append(a.rows, &counted)
-			}
-			delete(a.folds, k)
+			a.unfold(k, f)
 		}
 	}
 	rows, lost := a.rows, a.lost

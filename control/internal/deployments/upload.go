@@ -174,7 +174,7 @@ func (b *pacedBody) explain(err error) error {
 	case b.over:
 		return operation.TooLarge(b.most)
 	case b.late:
-		return operation.NewProblem(http.StatusRequestTimeout, "request_timeout", fmt.Sprintf("The body must come with %d bytes a second at least.", uploadRate))
+		return operation.TooSlow(fmt.Sprintf("The body must come with %d bytes a second at least.", uploadRate))
 	case b.cut, errors.Is(err, io.ErrUnexpectedEOF):
 		return operation.NewProblem(http.StatusBadRequest, "invalid_request", "The body could not be read")
 	case errors.Is(err, io.EOF), errors.Is(err, multipart.ErrMessageTooLarge):

@@ -51,9 +51,6 @@ func (c *Call) Perform(ctx context.Context, raw []byte) (Answer, *Problem) {
 	c.Raw, c.params = raw, params
 	a, err := c.Op.Do.run(ctx, c)
 	if err != nil {
-		if Gone(ctx, err) {
-			return Answer{}, StoreUnavailable(err) // nobody will read it
-		}
 		return Answer{}, c.explain(err, c.Op.Method != http.MethodGet)
 	}
 	return a, nil

@@ -23,6 +23,30 @@ import (
 // commitPatience is how long one change is decided anew, or its outcome settled.
 const commitPatience = 10 * time.Second
 
+// Settling returns a context for a change: a client that goes away does not stop one that has begun.
+func Settling(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), commitPatience)
+}
+
+// Outlasting is Settling for a change that may take longer: it has commitPatience from when its client goes, its key is revoked,
+// or the plane closes.
+func (c *Call) Outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	held, release := c.Hold(ctx)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(held, func() {
+		select {
+		case <-time.After(commitPatience):
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		stop()
+		cancel()
+		release()
+	}
+}
+
 // Mutate makes one change: apply stages it on tx, with conditions on what it has decided by
 // (Engine.In(tx), tx.Commit; tx is a *stage.Tx), and the batch also has the audit row and, if the call has an idempotency
 // key, the answer. Nothing of it is in the store unless all is.
@@ -34,8 +58,7 @@ const commitPatience = 10 * time.Second
 // If the answer to this key was given before, Mutate returns that answer. apply may have been called in vain: the
 // first attempt presumes that the key is a new one, which the commit finds out.
 func (c *Call) Mutate(ctx context.Context, apply func(ctx context.Context, tx storage.Tx) (Answer, error)) (Answer, error) {
-	// A client that goes away does not stop a change that has begun.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitPatience)
+	ctx, cancel := Settling(ctx)
 	defer cancel()
 	presume := c.IdempotencyKey != ""
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {

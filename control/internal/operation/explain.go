@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/internal/stage"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -36,6 +37,7 @@ func Explain(err error, write bool) *Problem {
 		{engine.ErrNotFound, NotFound("Run")},
 		{engine.ErrNoActiveDeployment, NoActiveDeployment()},
 		{engine.ErrNotApplicable, NewProblem(http.StatusConflict, "not_applicable", "This does not apply to the state that it is in.")},
+		{signal.ErrTokenTaken, NewProblem(http.StatusConflict, "not_applicable", "An open hook of another run has the token of one of its hooks.")},
 		{engine.ErrProtected, NewProblem(http.StatusConflict, "not_applicable", "The run is protected: it is not removed before an operator unprotects it.")},
 		{storage.ErrCorrupt, damaged()},
 		{storage.ErrFutureFormat, damaged()},
@@ -90,6 +92,11 @@ func (c *Call) explain(err error, write bool) *Problem {
 			p = NoRun(c.Note.RunID).Because(err)
 		case "not_applicable":
 			p.say(c.refusal(err, p.Message))
+			if e, ok := errors.AsType[*signal.TokenError](err); ok && c.Who != nil {
+				if holder, ours := c.Who.RunID(e.WorkflowID); ours {
+					p.Details = map[string]any{"holder": holder}
+				}
+			}
 		}
 	}
 	if p.Code == "outcome_unknown" && c.IdempotencyKey == "" {

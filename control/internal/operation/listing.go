@@ -13,6 +13,7 @@ import (
 type Listing struct {
 	storage.Range
 	Paging
+	Whole *storage.Range // where a cursor may be; nil: in Range. A page has what is of Range alone.
 }
 
 // maxWalk is how many entries are read for one page.
@@ -26,13 +27,21 @@ func PageOf[T any](ctx context.Context, s storage.Storage, l Listing, item func(
 	}
 	if l.Cursor != "" {
 		at, err := base64.RawURLEncoding.DecodeString(l.Cursor)
-		if err != nil || bytes.Compare(at, l.Start) < 0 || l.End != nil && bytes.Compare(at, l.End) >= 0 {
+		whole := l.Range
+		if l.Whole != nil {
+			whole = *l.Whole
+		}
+		if err != nil || bytes.Compare(at, whole.Start) < 0 || whole.End != nil && bytes.Compare(at, whole.End) >= 0 {
 			return page, BadCursor()
 		}
-		if r.Reverse {
+		if next := append(bytes.Clone(at), 0); !r.Reverse && bytes.Compare(next, r.Start) > 0 {
+			r.Start = next
+		}
+		if r.Reverse && (r.End == nil || bytes.Compare(at, r.End) < 0) {
 			r.End = at
-		} else {
-			r.Start = append(bytes.Clone(at), 0)
+		}
+		if r.End != nil && bytes.Compare(r.Start, r.End) >= 0 {
+			return page, nil
 		}
 	}
 	r.Limit = min(l.Most()+1, storage.DefaultLimit)

@@ -106,6 +106,13 @@ func TooLarge(most int64) *Problem {
 	return NewProblem(http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("The body has more than %d bytes", most))
 }
 
+// TooSlow is the problem of a body that did not come in time. Nothing was done: the client sends the request again.
+func TooSlow(message string) *Problem {
+	p := NewProblem(http.StatusRequestTimeout, "request_timeout", message)
+	p.Retry = SameKey
+	return p
+}
+
 // Header returns the fields that a problem is answered with.
 func (q *Problem) Header() http.Header {
 	h := http.Header{}

@@ -1,7 +1,9 @@
 package operation
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/weft-go/weft/engine"
@@ -27,6 +29,20 @@ func TestWhatMayHaveTakenEffect(t *testing.T) {
 		p := call.explain(fmt.Errorf("purge: %w", engine.ErrClosed), c.write)
 		if p.Status != 503 || p.Code != c.code || p.Retry != c.retry || p.RetryAfter == 0 || c.write && p.Recovery == "" {
 			t.Errorf("%v, key %q, write %v: %+v", c.params, c.key, c.write, p)
+		}
+	}
+}
+
+// Of a change whose client has gone, it is not known what became of it. A read has changed nothing.
+func TestAClientThatHasGone(t *testing.T) {
+	for method, code := range map[string]string{http.MethodPost: "outcome_unknown", http.MethodDelete: "outcome_unknown", http.MethodGet: "store_unavailable"} {
+		ctx, leave := context.WithCancel(t.Context())
+		c := &Call{Op: &Operation{Name: "an.operation", Method: method, Do: Act(func(ctx context.Context, _ *Call, _ *NoParams) (Answer, error) {
+			leave()
+			return Answer{}, fmt.Errorf("commit: %w", ctx.Err())
+		})}}
+		if _, p := c.Perform(ctx, []byte("{}")); p == nil || p.Code != code || !Gone(ctx, p.Cause) {
+			t.Errorf("%s: %+v, want %s", method, p, code)
 		}
 	}
 }

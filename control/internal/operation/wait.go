@@ -81,8 +81,8 @@ func (c *Call) Waits(ctx context.Context, d time.Duration) (_ context.Context, r
 	if d <= 0 || c.Who == nil {
 		return ctx, func() {}, false
 	}
-	key := c.Who.Tenant() + "/" + c.Who.ID
-	if !c.Polls.Enter(key, MaxWaiting, 0) {
+	leave, ok := c.EnterPoll()
+	if !ok {
 		return ctx, func() {}, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)
@@ -90,6 +90,15 @@ func (c *Call) Waits(ctx context.Context, d time.Duration) (_ context.Context, r
 	return ctx, func() {
 		end()
 		cancel()
-		c.Polls.Leave(key)
+		leave()
 	}, true
+}
+
+// EnterPoll counts a call that waits. It returns false if as many calls of its key wait as may.
+func (c *Call) EnterPoll() (leave func(), ok bool) {
+	key := c.Who.Tenant() + "/" + c.Who.ID
+	if !c.Polls.Enter(key, MaxWaiting, 0) {
+		return nil, false
+	}
+	return func() { c.Polls.Leave(key) }, true
 }

@@ -53,6 +53,8 @@ func resumeHook(ctx context.Context, c *call, p *hookParams) (operation.Answer, 
 	if !ours {
 		return operation.Answer{}, operation.NotFound("Hook")
 	}
+	ctx, cancel := operation.Settling(ctx)
+	defer cancel()
 	a, err := c.Engine.SendSignal(ctx, signal.Message{Token: &token, Name: "hook", ID: p.ResumeID, Payload: input(p.Payload)})
 	if errors.Is(err, engine.ErrNotFound) {
 		return operation.Answer{}, operation.NotFound("Hook")

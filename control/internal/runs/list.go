@@ -3,6 +3,7 @@ package runs
 import (
 	"context"
 	"errors"
+	"net/url"
 	"strings"
 
 	"github.com/weft-go/weft"
@@ -65,6 +66,10 @@ func (p *listParams) labels() (map[string]string, string) {
 		name, value, ok := strings.Cut(l, ":")
 		if !ok {
 			return nil, "must be a name and a value with a colon between them"
+		}
+		name, err := url.PathUnescape(name)
+		if err != nil {
+			return nil, "must have % in the name as %25, and a colon as %3A"
 		}
 		if _, twice := labels[name]; twice {
 			return nil, "names a label twice"

@@ -18,6 +18,7 @@ import (
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/ids"
+	"github.com/weft-go/weft/internal/inspect"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/stage"
@@ -267,7 +268,16 @@ func purgeRun(ctx context.Context, c *call, p *purgeParams) (operation.Answer, e
 	if err != nil {
 		return operation.Answer{}, err
 	}
-	if err := c.Engine.Purge(ctx, id, c.Actor(p.Reason, "purge")); err != nil {
+	ctx, cancel := c.Outlasting(ctx)
+	defer cancel()
+	err = c.Engine.Purge(ctx, id, c.Actor(p.Reason, "purge"))
+	if refused, ok := errors.AsType[*inspect.ArchiveError](err); ok { // what it wraps is the host's, and says nothing of the run
+		c.Log.Warn("a run is not purged: Config.Archive has not taken it", "correlation", c.CorrelationID, "error", refused)
+		p := operation.NewProblem(http.StatusConflict, "not_applicable", "The archive of the service has not taken the run. Nothing was removed.").Because(refused)
+		p.Retry = operation.SameKey
+		return operation.Answer{}, p
+	}
+	if err != nil {
 		return operation.Answer{}, err
 	}
 	return operation.Answer{Status: http.StatusNoContent}, nil

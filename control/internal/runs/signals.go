@@ -90,6 +90,8 @@ func sendSignal(ctx context.Context, c *call, p *sendParams) (operation.Answer, 
 			return operation.Answer{}, err
 		}
 		m.WorkflowID = id
+		ctx, cancel := operation.Settling(ctx)
+		defer cancel()
 		return c.sent(p, c.Engine.SendSignal)(ctx, m)
 	}
 	if !c.Who.Has(operation.ScopeTriggerWrite) {

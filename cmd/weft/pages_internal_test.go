@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/weft-go/weft"
+)
+
+// answering has a verb call a control plane that gives these answers, the last one again and again. It returns what the verb prints and
+// notes, and its error.
+func answering(t *testing.T, f func(e *env, p plane) error, answers ...string) (out, notes string, err error) {
+	t.Helper()
+	n := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		status, body, _ := strings.Cut(answers[min(n, len(answers)-1)], " ")
+		n++
+		w.Header().Set("Content-Type", "application/json")
+		code := 0
+		if _, err := fmt.Sscan(status, &code); err != nil {
+			t.Error(err)
+		}
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte(body))
+	}))
+	defer server.Close()
+	t.Setenv("WEFT_KEY", "weft_sk_0123456789abcdef0123456789")
+	var printed, noted bytes.Buffer
+	e := &env{Context: t.Context(), out: bufio.NewWriter(&printed), notes: &noted}
+	err = f(e, plane{URL: server.URL})
+	if err := e.out.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return printed.String(), noted.String(), err
+}
+
+const (
+	emptyPage = `200 {"data":[],"hasMore":true,"cursor":"c1","tail":"c1"}`
+	lastPage  = `200 {"data":[{"runId":"good","status":"running"},{"runId":"bad","damaged":"its record is torn"}],"hasMore":false,"cursor":null,"tail":"c2"}`
+)
+
+// --limit 0 goes on behind a page that is empty. Of a list with a run that could not be read, the command fails.
+func TestAListGoesOnBehindAnEmptyPage(t *testing.T) {
+	for _, limit := range []int{0, 50} {
+		out, notes, err := answering(t, func(e *env, p plane) error {
+			return (&runsList{plane: p, paged: paged{Limit: limit}}).Run(e)
+		}, emptyPage, lastPage)
+		if !strings.Contains(out, "good") || !strings.Contains(out, "its record is torn") || notes != "" {
+			t.Errorf("limit %d: printed was %q, and noted %q", limit, out, notes)
+		}
+		if err == nil || !strings.Contains(err.Error(), "could not be read: 1") {
+			t.Errorf("limit %d: %v, want that one could not be read", limit, err)
+		}
+	}
+	out, notes, err := answering(t, func(e *env, p plane) error {
+		return (&runsList{plane: p, paged: paged{Limit: 1}}).Run(e)
+	}, `200 {"data":[{"runId":"good","status":"running"}],"hasMore":true,"cursor":"c1","tail":"c1"}`)
+	if err != nil || !strings.Contains(out, "good") || !strings.Contains(notes, "--cursor c1") {
+		t.Errorf("limit 1: printed was %q, and noted %q, %v", out, notes, err)
+	}
+}
+
+// A list on a store goes on and fails as one over HTTP, and has its own cursor.
+func TestWorkflowsAreListed(t *testing.T) {
+	var printed, noted bytes.Buffer
+	e := &env{out: bufio.NewWriter(&printed), notes: &noted}
+	read := func(r weft.PageRequest) (weft.Page[weft.Info], error) {
+		if r.Cursor == "" {
+			return weft.Page[weft.Info]{Next: "a", HasMore: true}, nil
+		}
+		return weft.Page[weft.Info]{Next: "b", HasMore: true, Data: []weft.Info{{ID: "bad", Damaged: "torn"}}}, nil
+	}
+	err := listed(e, paged{Limit: 1}, read, func(next string) string { return "mine:" + next })
+	if err == nil || !strings.Contains(err.Error(), "could not be read: 1") || !strings.Contains(noted.String(), "--cursor mine:b") {
+		t.Errorf("%v, noted was %q", err, noted.String())
+	}
+}
+
+// An update that a control plane has accepted has an id by which its answer is asked for, whatever fails afterwards.
+func TestTheIDOfAnUpdateIsNoted(t *testing.T) {
+	const refused = `401 {"code":"unauthorized","message":"Invalid API key","retry":"never"}`
+	for _, c := range []struct {
+		answers []string
+		noted   bool
+	}{{[]string{"202 {}", refused}, true}, {[]string{refused}, false}} {
+		_, notes, err := answering(t, func(e *env, p plane) error {
+			return (&runsUpdate{oneRun: oneRun{plane: p, ID: "o"}, Name: "u", Input: "null"}).Run(e)
+		}, c.answers...)
+		if noted := strings.Contains(notes, "repeat this with --id upd_"); err == nil || noted != c.noted {
+			t.Errorf("%q: noted was %q, %v", c.answers, notes, err)
+		}
+	}
+}
