@@ -35,7 +35,7 @@ type attempt struct {
 
 	holder   *lease.Holder // nil in a transaction
 	claim    *entry.Entry  // as it was committed
-	deadline time.Time     // of Run; zero: it was not called
+	deadline time.Time     // of Run, or when it returned if that was later; zero: it was not called
 }
 
 // Limits of the time for which a caller waits for the store.
@@ -250,7 +250,7 @@ func (a *attempt) verifyOrRun(ctx context.Context) (o outcome, done bool) {
 			o, done = a.finish(ctx, r), true
 		}
 	}()
-	r = a.call(ctx)
+	a.call(ctx, &r)
 	exited = false
 	return a.finish(ctx, r), true
 }
@@ -269,8 +269,8 @@ type returned struct {
 	cut  bool // its context had ended: what it sent may still be on its way, until the deadline and for Settle
 }
 
-// call calls Run.
-func (a *attempt) call(ctx context.Context) (r returned) {
+// call calls Run, and sets in r what it came to.
+func (a *attempt) call(ctx context.Context, r *returned) {
 	a.deadline = time.Now().Add(a.timeout)
 	ctx, cancel := a.within(ctx, a.claim, activity.PhaseRun, a.timeout)
 	defer cancel()
@@ -285,6 +285,9 @@ func (a *attempt) call(ctx context.Context) (r returned) {
 	defer slow.Stop()
 	defer func() {
 		r.cut = r.err != nil && ctx.Err() != nil
+		if now := time.Now(); now.After(a.deadline) { // it may have sent something until now
+			a.deadline = now
+		}
 	}()
 	defer func() {
 		if p := recover(); p != nil {
@@ -294,7 +297,6 @@ func (a *attempt) call(ctx context.Context) (r returned) {
 	}()
 	r.out, r.err = a.run(ctx)
 	r.said = true
-	return r
 }
 
 // within returns the context of a call of Run or Verify for an attempt.
