@@ -451,8 +451,38 @@ func TestDoubtAfterACrash(t *testing.T) {
 		p.run = func(context.Context) error { return activity.NoEffect(errBroke) }
 		e := p.effect()
 		e.OnAbandoned, e.Verify = idempotency.TakeOver, nil
-		if _, err := e.Do(t.Context(), l, key, one); !errors.Is(err, idempotency.ErrIndeterminate) || !errors.Is(err, errBroke) {
-			t.Errorf("got %v", err)
+		if _, err := e.Do(t.Context(), l, key, one); !errors.Is(err, idempotency.ErrIndeterminate) || !errors.Is(err, errBroke) || activity.IsNoEffect(err) {
+			t.Errorf("got %v; no effect: %v", err, activity.IsNoEffect(err))
 		}
 	})
+}
+
+// ACT, FEN-27: what Run said of itself is no mark of the error that says that nobody knows. An effect, or an activity, whose
+// Run returns that error does not take it for one without an effect.
+func TestDoubtHasNoMarks(t *testing.T) {
+	for _, marked := range []error{activity.NoEffect(errBroke), activity.NoEffect(activity.Permanent(errBroke)), activity.Permanent(errBroke)} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &provider{}
+			l := ledger(t, crashed(t, p))
+			p.run = func(context.Context) error { return marked }
+			inner := p.effect()
+			inner.OnAbandoned, inner.Verify = idempotency.TakeOver, nil
+			outer := &idempotency.Effect[refund, string]{Name: "outer", OnAbandoned: idempotency.Hold, Run: func(ctx context.Context, in refund) (string, error) {
+				r, err := inner.Do(ctx, l, key, in)
+				return r.Result, err
+			}}
+			r, err := outer.Do(t.Context(), l, key, one)
+			if r.Decision != idempotency.DecidedIndeterminate || !errors.Is(err, idempotency.ErrIndeterminate) || !errors.Is(err, errBroke) {
+				t.Errorf("%s, %v; want that nobody knows", r.Decision, err)
+			}
+			if said := activity.NoEffect(err); !activity.IsNoEffect(said) || activity.IsPermanent(said) {
+				t.Error("a mark that the author has set does not count")
+			}
+		})
+		for _, err := range []error{&idempotency.IndeterminateError{Err: marked}, &idempotency.InProgressError{Err: marked}} {
+			if activity.IsNoEffect(err) || activity.IsPermanent(err) || !errors.Is(err, errBroke) {
+				t.Errorf("%v: no effect %v, permanent %v", err, activity.IsNoEffect(err), activity.IsPermanent(err))
+			}
+		}
+	}
 }
