@@ -520,7 +520,7 @@ func TestOrderIsValidated(t *testing.T) {
 	})
 }
 
-// A Compare that fails or panics for what is stored is an error of the call, and runs nothing.
+// A Compare that fails or panics for what is stored is an error of the call, and runs nothing. The event is not to blame.
 func TestOrderThatCannotBeCompared(t *testing.T) {
 	for name, compare := range map[string]func(a, b string) (int, error){
 		"error": func(a, b string) (int, error) {
@@ -532,6 +532,12 @@ func TestOrderThatCannotBeCompared(t *testing.T) {
 		"panic": func(a, b string) (int, error) {
 			if a != b {
 				panic(errBroke)
+			}
+			return 0, nil
+		},
+		"invalid": func(a, b string) (int, error) {
+			if a != b {
+				return 0, fmt.Errorf("%w: %w", idempotency.ErrInvalid, errBroke)
 			}
 			return 0, nil
 		},
@@ -549,9 +555,23 @@ func TestOrderThatCannotBeCompared(t *testing.T) {
 					t.Errorf("Do panicked: %v", p)
 				}
 			}()
-			if _, err := e.Do(t.Context(), l, keyOf(second), second); !errors.Is(err, idempotency.ErrInvalid) || !errors.Is(err, errBroke) || len(m.applied) != 1 {
-				t.Errorf("%v; applied %s", err, m.got())
+			check := func(v event, applied int) {
+				t.Helper()
+				r, err := e.Do(t.Context(), l, keyOf(v), v)
+				if err == nil || !strings.Contains(err.Error(), errBroke.Error()) || errors.Is(err, idempotency.ErrInvalid) || r.Decision != "" || len(m.applied) != applied {
+					t.Errorf("%+v, %v; applied %s", r, err, m.got())
+				}
 			}
+			check(second, 1)
+			// The same of what is under way.
+			l, m = ledger(t, exclusiveStore()), new(mirror)
+			m.end = func(event) error { return errBroke }
+			e = m.effect(idempotency.VerifyOrHold)
+			e.Order.Compare = compare
+			if _, err := e.Do(t.Context(), l, keyOf(first), first); !errors.Is(err, idempotency.ErrIndeterminate) {
+				t.Fatal(err)
+			}
+			check(second, 0)
 		})
 	}
 }
