@@ -134,6 +134,7 @@ func (a *attempt) claiming(ctx context.Context) (*entry.Change, error) {
 	e.Owner = make([]byte, 16)
 	rand.Read(e.Owner)
 	e.Holder, e.Opening, e.Keep = "", a.holders.Opening, a.retention.Microseconds()
+	e.Again = a.policy == TakeOver
 	if a.holder != nil {
 		e.Holder = a.holder.ID
 	}
