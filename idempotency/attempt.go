@@ -142,7 +142,7 @@ func (a *attempt) claiming(ctx context.Context) (*entry.Change, error) {
 	e.OrderSource, e.OrderVersion = "", ""
 	if a.order != nil {
 		e.OrderSource, e.OrderVersion = a.order.source, a.order.version
-		e.Epoch = max(e.Epoch, a.source.Epoch+1)
+		e.Epoch = max(e.Epoch, a.source.Epoch+1, a.source.SlotEpoch+1) // SlotEpoch is of what it evicts
 	}
 	c, err := entry.Changing(entry.Key(a.key), a.hash, a.before, e)
 	if err != nil {
