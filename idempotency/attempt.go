@@ -36,6 +36,7 @@ type attempt struct {
 	holder   *lease.Holder // nil in a transaction
 	claim    *entry.Entry  // as it was committed
 	deadline time.Time     // of Run, or when it returned if that was later; zero: it was not called
+	open     time.Time     // until then, what Run of this attempt or one before has sent may take effect; zero: nothing may
 }
 
 // Limits of the time for which a caller waits for the store.
@@ -272,6 +273,7 @@ type returned struct {
 
 // call calls Run, and sets in r what it came to.
 func (a *attempt) call(ctx context.Context, r *returned) {
+	a.open = a.doubted()
 	a.deadline = time.Now().Add(a.timeout)
 	ctx, cancel := a.within(ctx, a.claim, activity.PhaseRun, a.timeout)
 	defer cancel()
@@ -288,6 +290,9 @@ func (a *attempt) call(ctx context.Context, r *returned) {
 		r.cut = r.err != nil && ctx.Err() != nil
 		if now := time.Now(); now.After(a.deadline) { // it may have sent something until now
 			a.deadline = now
+		}
+		if late := a.deadline.Add(a.settle); r.cut && late.After(a.open) {
+			a.open = late
 		}
 	}()
 	defer func() {
@@ -335,13 +340,17 @@ func (a *attempt) finish(ctx context.Context, r returned) outcome {
 
 // findOut asks the verifier what Run has done.
 func (a *attempt) findOut(ctx context.Context, r returned) outcome {
+	asked := time.Now()
 	v := a.ask(ctx, a.claim.Attempt, a.claim.Epoch+1)
 	if v.State == activity.StateNotCompleted {
-		if !r.cut || a.fences {
+		switch {
+		case a.fences || !asked.Before(a.open):
 			return a.free(ctx, r.err)
+		case r.cut:
+			a.background.Go(func() { a.settleThenAsk(context.WithoutCancel(ctx), r) })
+			return busy(a.claim, r.err, a.mayBeLate())
 		}
-		a.background.Go(func() { a.settleThenAsk(context.WithoutCancel(ctx), r) })
-		return busy(a.claim, r.err, a.mayBeLate())
+		v.Reason = "the verifier does not see the effect, and that of an earlier attempt may still happen"
 	}
 	return a.verified(ctx, v, text(r.err)+"; "+v.Reason, r.err)
 }
