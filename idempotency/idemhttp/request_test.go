@@ -187,6 +187,26 @@ func TestBody(t *testing.T) {
 	s.answered(s.do(call{body: `"` + strings.Repeat("x", 98) + `"`}), 200, "call 1", false)
 }
 
+// FEN-63: JSON of too many levels is refused, also if it has too many only as a part of what is stored.
+func TestDeepBody(t *testing.T) {
+	var stored atomic.Int64
+	l, h := open(t, idempotency.Config{Storage: storeCalls(&stored)}), new(counter)
+	s := serve(t, guard(t, idemhttp.Config{Ledger: l})(h))
+	deep := func(levels int) call { return call{body: strings.Repeat("[", levels) + strings.Repeat("]", levels)} }
+	before := stored.Load()
+	for _, levels := range []int{10_000, 10_001} {
+		if r := s.do(deep(levels)); r.status != 400 || r.problem.Code != "invalid_json" || r.problem.Retry != "never" {
+			t.Errorf("%d levels: %d %q", levels, r.status, r.body)
+		}
+	}
+	if n := stored.Load() - before; n != 0 {
+		t.Errorf("%d calls of the store", n)
+	}
+	for _, replayed := range []bool{false, true} {
+		s.answered(s.do(deep(9_999)), 200, "call 1", replayed)
+	}
+}
+
 // The default limit of a body is 1 MiB.
 func TestDefaultMaxBody(t *testing.T) {
 	s := serve(t, guard(t, idemhttp.Config{})(new(counter)))
