@@ -139,6 +139,11 @@ func TestPause(t *testing.T) {
 	})
 }
 
+// A kind is an error that is found by its type.
+type kind struct{ error }
+
+func (k *kind) Unwrap() error { return k.error }
+
 func TestErrors(t *testing.T) {
 	broke := errors.New("broke")
 	if activity.Permanent(nil) != nil {
@@ -154,6 +159,13 @@ func TestErrors(t *testing.T) {
 	}
 	if activity.IsPermanent(broke) || activity.IsPermanent(nil) {
 		t.Error("IsPermanent of one that is not")
+	}
+	unmarked := fmt.Errorf("outer: %w", activity.Unmarked(fmt.Errorf("inner: %w", activity.NoEffect(activity.Permanent(&kind{broke})))))
+	if k, ok := errors.AsType[*kind](unmarked); activity.IsNoEffect(unmarked) || activity.IsPermanent(unmarked) || !errors.Is(unmarked, broke) || !ok || k.error != broke || activity.Unmarked(nil) != nil {
+		t.Errorf("%v: no effect %v, permanent %v, is broke %v, of its type %v", unmarked, activity.IsNoEffect(unmarked), activity.IsPermanent(unmarked), errors.Is(unmarked, broke), ok)
+	}
+	if again := activity.NoEffect(unmarked); !activity.IsNoEffect(again) || activity.IsPermanent(again) || unmarked.Error() != "outer: inner: broke" {
+		t.Errorf("%v, marked anew: no effect %v, permanent %v", again, activity.IsNoEffect(again), activity.IsPermanent(again))
 	}
 	e := &activity.Error{Activity: "charge", Attempt: 2, Message: "declined", Sentinel: broke}
 	if got, want := e.Error(), "activity charge: attempt 2: declined"; got != want || !errors.Is(e, broke) {

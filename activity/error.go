@@ -126,3 +126,26 @@ const (
 	CategoryContradiction     Category = "contradiction"      // two sources contradict each other
 	CategoryResolved          Category = "resolved"           // an operator's answer
 )
+
+// Internal to Weft: what package idempotency needs.
+
+// Unmarked returns err without its marks: IsPermanent and IsNoEffect are false for it. It is for what an error of
+// unknown effect wraps, whose marks say nothing about that error. All else that err wraps is found in it.
+func Unmarked(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &unmarked{err}
+}
+
+type unmarked struct{ error }
+
+func (u *unmarked) Is(target error) bool { return errors.Is(u.error, target) }
+
+func (u *unmarked) As(target any) bool {
+	switch target.(type) {
+	case **permanent, **noEffect:
+		return false
+	}
+	return errors.As(u.error, target)
+}

@@ -35,7 +35,8 @@ type attempt struct {
 
 	holder   *lease.Holder // nil in a transaction
 	claim    *entry.Entry  // as it was committed
-	deadline time.Time     // of Run; zero: it was not called
+	deadline time.Time     // of Run, or when it returned if that was later; zero: it was not called
+	open     time.Time     // until then, what Run of this attempt or one before has sent may take effect; zero: nothing may
 }
 
 // Limits of the time for which a caller waits for the store.
@@ -134,6 +135,7 @@ func (a *attempt) claiming(ctx context.Context) (*entry.Change, error) {
 	e.Owner = make([]byte, 16)
 	rand.Read(e.Owner)
 	e.Holder, e.Opening, e.Keep = "", a.holders.Opening, a.retention.Microseconds()
+	e.Again = a.policy == TakeOver
 	if a.holder != nil {
 		e.Holder = a.holder.ID
 	}
@@ -141,7 +143,7 @@ func (a *attempt) claiming(ctx context.Context) (*entry.Change, error) {
 	e.OrderSource, e.OrderVersion = "", ""
 	if a.order != nil {
 		e.OrderSource, e.OrderVersion = a.order.source, a.order.version
-		e.Epoch = max(e.Epoch, a.source.Epoch+1)
+		e.Epoch = max(e.Epoch, a.source.Epoch+1, a.source.SlotEpoch+1) // SlotEpoch is of what it evicts
 	}
 	c, err := entry.Changing(entry.Key(a.key), a.hash, a.before, e)
 	if err != nil {
@@ -250,7 +252,7 @@ func (a *attempt) verifyOrRun(ctx context.Context) (o outcome, done bool) {
 			o, done = a.finish(ctx, r), true
 		}
 	}()
-	r = a.call(ctx)
+	a.call(ctx, &r)
 	exited = false
 	return a.finish(ctx, r), true
 }
@@ -269,8 +271,9 @@ type returned struct {
 	cut  bool // its context had ended: what it sent may still be on its way, until the deadline and for Settle
 }
 
-// call calls Run.
-func (a *attempt) call(ctx context.Context) (r returned) {
+// call calls Run, and sets in r what it came to.
+func (a *attempt) call(ctx context.Context, r *returned) {
+	a.open = a.doubted()
 	a.deadline = time.Now().Add(a.timeout)
 	ctx, cancel := a.within(ctx, a.claim, activity.PhaseRun, a.timeout)
 	defer cancel()
@@ -285,6 +288,12 @@ func (a *attempt) call(ctx context.Context) (r returned) {
 	defer slow.Stop()
 	defer func() {
 		r.cut = r.err != nil && ctx.Err() != nil
+		if now := time.Now(); now.After(a.deadline) { // it may have sent something until now
+			a.deadline = now
+		}
+		if late := a.deadline.Add(a.settle); r.cut && late.After(a.open) {
+			a.open = late
+		}
 	}()
 	defer func() {
 		if p := recover(); p != nil {
@@ -294,7 +303,6 @@ func (a *attempt) call(ctx context.Context) (r returned) {
 	}()
 	r.out, r.err = a.run(ctx)
 	r.said = true
-	return r
 }
 
 // within returns the context of a call of Run or Verify for an attempt.
@@ -332,13 +340,17 @@ func (a *attempt) finish(ctx context.Context, r returned) outcome {
 
 // findOut asks the verifier what Run has done.
 func (a *attempt) findOut(ctx context.Context, r returned) outcome {
+	asked := time.Now()
 	v := a.ask(ctx, a.claim.Attempt, a.claim.Epoch+1)
 	if v.State == activity.StateNotCompleted {
-		if !r.cut || a.fences {
+		switch {
+		case a.fences || !asked.Before(a.open):
 			return a.free(ctx, r.err)
+		case r.cut:
+			a.background.Go(func() { a.settleThenAsk(context.WithoutCancel(ctx), r) })
+			return busy(a.claim, r.err, a.mayBeLate())
 		}
-		a.background.Go(func() { a.settleThenAsk(context.WithoutCancel(ctx), r) })
-		return busy(a.claim, r.err, a.mayBeLate())
+		v.Reason = "the verifier does not see the effect, and that of an earlier attempt may still happen"
 	}
 	return a.verified(ctx, v, text(r.err)+"; "+v.Reason, r.err)
 }

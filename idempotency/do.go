@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -23,7 +24,7 @@ import (
 // Errors: ErrInvalid, ErrClosed, ErrOtherStore; *ConflictError, *InProgressError,
 // *IndeterminateError, *FailedError, *StaleError, *FenceLostError, *ResultUnavailableError. Any other
 // is what Run or Reserve returned, and nothing happened; or what ended ctx before anything was run;
-// or the store's, and nothing was run.
+// or that of the store, of the codec, or of Order.Compare for a version that is stored, and nothing was run.
 //
 // If ctx ends, so does the context of Run. What Run has done by then is recorded nevertheless.
 func (e *Effect[In, Out]) Do(ctx context.Context, l *Ledger, k Key, in In) (Receipt[Out], error) {
@@ -273,8 +274,10 @@ func (l *Ledger) setRequest(ctx context.Context, j *job, e *entry.Entry) error {
 		return nil
 	}
 	p, err := l.encode(ctx, json.RawMessage(j.canonical))
-	if err != nil {
+	if errors.Is(err, payload.ErrTooLarge) {
 		return fmt.Errorf("%w: the request: %w", ErrInvalid, err)
+	} else if err != nil { // the codec fails, whatever the request is
+		return fmt.Errorf("idempotency: the codec does not encode the request: %w", err)
 	}
 	e.Request, e.RequestWith = p.Data, p.Codec
 	return nil

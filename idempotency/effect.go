@@ -140,6 +140,9 @@ func AttemptFrom(ctx context.Context) Attempt {
 // An Order makes events of one source take effect one at a time, and the older ones not after a
 // newer one. Source and Version are of the input; Source has at most 255 bytes of UTF-8, Version at
 // most 255. An empty Version is invalid.
+//
+// While it is unknown what became of an event, those of its source that come later are *[IndeterminateError]s. Only if
+// both have the policy TakeOver does a newer one run.
 type Order[In any] struct {
 	Source  func(in In) string
 	Version func(in In) string

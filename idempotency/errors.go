@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/weft-go/weft/activity"
 )
 
 // Errors to test with errors.Is. The types below wrap the one of their name.
@@ -73,11 +75,15 @@ func (e *InProgressError) Error() string {
 	return s
 }
 
-func (e *InProgressError) Unwrap() []error { return withCause(ErrInProgress, e.Err) }
+func (e *InProgressError) Unwrap() []error { return withCause(ErrInProgress, activity.Unmarked(e.Err)) }
 
 // An IndeterminateError means that the effect may have happened, and that nobody knows. It is
 // not attempted again, unless the Effect says that this does no harm, or its verifier finds out.
 // An operator who finds out says so with [Ledger.Resolve].
+//
+// It wraps Err without the marks that Run has set: for activity.IsNoEffect and activity.IsPermanent, what Run said of
+// itself does not count. A Run that returns the error of another Do thus says that its own effect may have happened.
+// An InProgressError is the same in this.
 type IndeterminateError struct {
 	EffectID string // reserved
 	Attempt  int    // the last that began
@@ -89,7 +95,9 @@ func (e *IndeterminateError) Error() string {
 	return fmt.Sprintf("%v (effect %s, attempt %d): %s", ErrIndeterminate, e.EffectID, e.Attempt, e.Reason)
 }
 
-func (e *IndeterminateError) Unwrap() []error { return withCause(ErrIndeterminate, e.Err) }
+func (e *IndeterminateError) Unwrap() []error {
+	return withCause(ErrIndeterminate, activity.Unmarked(e.Err))
+}
 
 // A FailedError means that the effect did not happen and will not be attempted again with this
 // key. Its text is the same in every answer.

@@ -215,6 +215,64 @@ func TestSettleIsOfTheLatestAttempt(t *testing.T) {
 	})
 }
 
+// Section 3: Settle counts from when Run returned, if that is after its deadline: it may have sent its request just
+// before.
+func TestSettleIsCountedFromTheEndOfRun(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func() error // of Run, after its deadline
+		late activity.Verification[string]
+	}{
+		{"an error, and nobody knows", func() error { return errDown }, activity.Indeterminate[string]("the provider is down")},
+		{"an error", func() error { return errDown }, activity.NotCompleted[string]()},
+		{"a panic", func() error { panic("oh") }, activity.NotCompleted[string]()},
+		{"goexit", func() error { runtime.Goexit(); return nil }, activity.NotCompleted[string]()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := ledger(t, exclusiveStore())
+				var mu sync.Mutex // guards what follows
+				var first time.Time
+				var between time.Duration // of the end of the first run and the begin of the second
+				answer := c.late
+				e := &idempotency.Effect[refund, string]{
+					Name: "refund", Timeout: time.Second, Settle: 30 * time.Second, Wait: -1,
+					Run: func(context.Context, refund) (string, error) {
+						mu.Lock()
+						defer mu.Unlock()
+						if !first.IsZero() {
+							between = time.Since(first)
+							return "done", nil
+						}
+						time.Sleep(time.Minute) // it ignores its context
+						first = time.Now()
+						return "", c.end()
+					},
+					Verify: func(context.Context, refund) (activity.Verification[string], error) {
+						mu.Lock()
+						defer mu.Unlock()
+						defer func() { answer = activity.NotCompleted[string]() }()
+						return answer, nil
+					},
+				}
+				do := func() {
+					ended := make(chan struct{})
+					go func() { defer close(ended); e.Do(t.Context(), l, key, one) }()
+					<-ended
+				}
+				do()
+				for i := 0; between == 0 && i < 600; i++ {
+					time.Sleep(time.Second)
+					do()
+				}
+				if between < 30*time.Second {
+					t.Errorf("attempt 2 began %v after attempt 1 had ended, whose effect may happen for 30 s", between)
+				}
+			})
+		})
+	}
+}
+
 // FEN-16, section 5: exact decimals. Two requests whose numbers differ only beyond the precision of float64
 // are two requests, also when the stored one is decoded once more.
 func TestRereadingKeepsNumbersExact(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -527,6 +528,42 @@ func TestDoubtOfAnEventThatEvicts(t *testing.T) {
 		}
 		b.done()
 	})
+}
+
+// Section 3: the fencing tokens of a source rise, also if the wall clocks of those who claim its events differ, whatever became
+// of the claim before.
+func TestTokensOfASourceUnderTwoClocks(t *testing.T) {
+	for name, end := range map[string]error{"evicted": errBoom, "released": activity.NoEffect(errBoom), "failed": activity.NoEffect(activity.Permanent(errBoom)), "sealed": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				var skew atomic.Int64
+				skew.Store(int64(time.Hour))
+				behind, ahead := b.ledger(b, faultLease, nil), b.ledger(b, faultLease, &skew)
+				var err error
+				e := b.effect(TakeOver, func(context.Context, request) (string, error) { return "done", err })
+				e.Verify = nil
+				e.Order = &Order[request]{
+					Source:  func(request) string { return "account" },
+					Version: func(r request) string { return r.ID },
+					Compare: CompareInt,
+				}
+				do := func(l *Ledger, id string, returns error) {
+					err = returns
+					in := request{ID: id}
+					e.Do(t.Context(), l, in.key(), in)
+				}
+				do(behind, "1", nil)
+				do(ahead, "2", end)
+				do(behind, "3", end)
+				do(behind, "4", nil)
+				if len(b.tokens) != 4 || !slices.IsSorted(b.tokens) || len(slices.Compact(slices.Clone(b.tokens))) != 4 {
+					t.Errorf("the tokens are %d", b.tokens)
+				}
+				b.done()
+			})
+		})
+	}
 }
 
 // FEN-38: if the newest event of a source is forgotten while another one is under way, nothing is left of the source

@@ -295,7 +295,7 @@ func inconsistencies(s storage.Storage) (wrong []string, leases int) {
 		}
 		if src.Version != "" {
 			e := entries[string(keys.Claim(parts[1], parts[2], src.SourceID, src.Hash))]
-			if e != nil && (e.State != entry.Sealed || e.OrderVersion != src.Version || e.Epoch != src.Epoch || e.OrderSource != parts[3]) {
+			if e != nil && (e.State != entry.Sealed || e.OrderVersion != src.Version || e.Epoch > src.Epoch || e.OrderSource != parts[3]) {
 				bad("the newest of %s is not that which it names: %+v, %+v", stored.Key, src, e)
 			}
 		}

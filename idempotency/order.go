@@ -57,6 +57,19 @@ func (o *ordering) check() error {
 	return invalid(err)
 }
 
+// against compares the version with one that is stored. If that fails, the event is no more at fault than what is
+// stored, or than Compare: the error is not ErrInvalid, even if Compare says so.
+func (o *ordering) against(stored string) (int, error) {
+	n, err := o.compare(o.version, stored)
+	if errors.Is(err, ErrInvalid) {
+		err = errors.New(err.Error())
+	}
+	if err != nil {
+		return 0, fmt.Errorf("the version %q cannot be compared with %q: %w", o.version, stored, err)
+	}
+	return n, nil
+}
+
 func invalid(err error) error {
 	if err == nil || errors.Is(err, ErrInvalid) {
 		return err
@@ -80,8 +93,8 @@ func (l *Ledger) inSlot(ctx context.Context, tenant, sourceType string, src *ent
 func (l *Ledger) precedence(ctx context.Context, j *job, src *entry.Source) (p entry.Precedence, err error) {
 	p = entry.Precedence{Against: 1, Named: src.Hash == j.hash, Ties: j.order.ties}
 	if src.Version != "" {
-		if p.Against, err = j.order.compare(j.order.version, src.Version); err != nil {
-			return p, invalid(err)
+		if p.Against, err = j.order.against(src.Version); err != nil {
+			return p, err
 		}
 	}
 	if src.SlotHash == j.hash {
@@ -97,7 +110,7 @@ func (l *Ledger) precedence(ctx context.Context, j *job, src *entry.Source) (p e
 			return p, err
 		}
 	}
-	n, err := j.order.compare(j.order.version, slot.OrderVersion)
+	n, err := j.order.against(slot.OrderVersion)
 	p.Newer = n > 0
-	return p, invalid(err)
+	return p, err
 }

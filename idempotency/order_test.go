@@ -269,7 +269,7 @@ func TestLateClaimOfASlotThatWasTakenAgain(t *testing.T) {
 }
 
 // inDoubt leaves an event of version 2 in doubt, whose slot it keeps. The version 1 is sealed before it.
-func inDoubt(t *testing.T, l *idempotency.Ledger) (m *mirror, doubted event) {
+func inDoubt(t *testing.T, l *idempotency.Ledger, policy idempotency.Abandoned) (m *mirror, doubted event) {
 	t.Helper()
 	m, doubted = new(mirror), event{"e2", "a", "2"}
 	m.end = func(e event) error {
@@ -279,7 +279,7 @@ func inDoubt(t *testing.T, l *idempotency.Ledger) (m *mirror, doubted event) {
 		return nil
 	}
 	for _, v := range []event{{"e1", "a", "1"}, doubted} {
-		m.effect(idempotency.VerifyOrHold).Do(t.Context(), l, keyOf(v), v)
+		m.effect(policy).Do(t.Context(), l, keyOf(v), v)
 	}
 	if i := info(t, l, acting(keyOf(doubted))); i == nil || i.State != idempotency.StateIndeterminate {
 		t.Fatalf("%+v", i)
@@ -322,7 +322,7 @@ func TestOrderDoubtEnds(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				s := exclusive{&hooked{inner: s}, "first"}
 				l := ledger(t, s)
-				m, v := inDoubt(t, l)
+				m, v := inDoubt(t, l, idempotency.VerifyOrHold)
 				next := event{"e3", "a", "3"}
 				if _, err := m.effect(idempotency.VerifyOrHold).Do(t.Context(), l, keyOf(next), next); !errors.Is(err, idempotency.ErrIndeterminate) {
 					t.Errorf("before: %v", err)
@@ -360,7 +360,7 @@ func TestForgetOfADamagedEvent(t *testing.T) {
 			t.Fatal(err)
 		}
 		untouched := dump(t, s)
-		m, doubted := inDoubt(t, l)
+		m, doubted := inDoubt(t, l, idempotency.VerifyOrHold)
 		first, next := event{"e1", "a", "1"}, event{"e3", "a", "3"}
 		forget := func(v event) {
 			t.Helper()
@@ -399,7 +399,7 @@ func TestForgetOfADamagedEvent(t *testing.T) {
 func TestOrderEvict(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s storage.Storage) {
 		l := ledger(t, s)
-		m, doubted := inDoubt(t, l)
+		m, doubted := inDoubt(t, l, idempotency.TakeOver)
 		for _, policy := range []idempotency.Abandoned{idempotency.VerifyOrHold, idempotency.Hold} {
 			v := event{"e3", "a", "3"}
 			if _, err := m.effect(policy).Do(t.Context(), l, keyOf(v), v); !errors.Is(err, idempotency.ErrIndeterminate) {
@@ -423,6 +423,34 @@ func TestOrderEvict(t *testing.T) {
 		}
 		if _, err := e.Do(t.Context(), l, keyOf(doubted), doubted); !errors.Is(err, idempotency.ErrStale) {
 			t.Errorf("its redelivery: %v", err)
+		}
+	})
+}
+
+// FEN-27, decision 47: a newer event under TakeOver does not release one that may not happen twice. It waits until somebody knows what
+// became of that.
+func TestOrderDoesNotEvictWhatIsHeld(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		for _, policy := range []idempotency.Abandoned{idempotency.Hold, idempotency.VerifyOrHold} {
+			l := ledger(t, s)
+			m, doubted := inDoubt(t, l, policy)
+			newer := event{"e3", "a", "3"}
+			e := m.effect(idempotency.TakeOver)
+			m.end = func(e event) error { return activity.NoEffect(errBroke) }
+			if r, err := e.Do(t.Context(), l, keyOf(newer), newer); r.Decision != idempotency.DecidedIndeterminate {
+				t.Errorf("%v: newer: %+v, %v", policy, r, err)
+			}
+			m.end = nil
+			if r, err := m.effect(policy).Do(t.Context(), l, keyOf(doubted), doubted); r.Decision != idempotency.DecidedIndeterminate || m.got() != "e1" {
+				t.Errorf("%v: its redelivery: %+v, %v; applied %s", policy, r, err, m.got())
+			}
+			must(t, l.Resolve(t.Context(), acting(keyOf(doubted)), 0, activity.CompletedWithResult("found"), by))
+			if r, err := e.Do(t.Context(), l, keyOf(newer), newer); err != nil || r.Decision != idempotency.DecidedNew {
+				t.Errorf("%v: then: %+v, %v", policy, r, err)
+			}
+			for _, v := range []event{{ID: "e1"}, doubted, newer} {
+				must(t, l.Forget(t.Context(), acting(keyOf(v)), by))
+			}
 		}
 	})
 }
@@ -520,7 +548,7 @@ func TestOrderIsValidated(t *testing.T) {
 	})
 }
 
-// A Compare that fails or panics for what is stored is an error of the call, and runs nothing.
+// A Compare that fails or panics for what is stored is an error of the call, and runs nothing. The event is not to blame.
 func TestOrderThatCannotBeCompared(t *testing.T) {
 	for name, compare := range map[string]func(a, b string) (int, error){
 		"error": func(a, b string) (int, error) {
@@ -532,6 +560,12 @@ func TestOrderThatCannotBeCompared(t *testing.T) {
 		"panic": func(a, b string) (int, error) {
 			if a != b {
 				panic(errBroke)
+			}
+			return 0, nil
+		},
+		"invalid": func(a, b string) (int, error) {
+			if a != b {
+				return 0, fmt.Errorf("%w: %w", idempotency.ErrInvalid, errBroke)
 			}
 			return 0, nil
 		},
@@ -549,9 +583,23 @@ func TestOrderThatCannotBeCompared(t *testing.T) {
 					t.Errorf("Do panicked: %v", p)
 				}
 			}()
-			if _, err := e.Do(t.Context(), l, keyOf(second), second); !errors.Is(err, idempotency.ErrInvalid) || !errors.Is(err, errBroke) || len(m.applied) != 1 {
-				t.Errorf("%v; applied %s", err, m.got())
+			check := func(v event, applied int) {
+				t.Helper()
+				r, err := e.Do(t.Context(), l, keyOf(v), v)
+				if err == nil || !strings.Contains(err.Error(), errBroke.Error()) || errors.Is(err, idempotency.ErrInvalid) || r.Decision != "" || len(m.applied) != applied {
+					t.Errorf("%+v, %v; applied %s", r, err, m.got())
+				}
 			}
+			check(second, 1)
+			// The same of what is under way.
+			l, m = ledger(t, exclusiveStore()), new(mirror)
+			m.end = func(event) error { return errBroke }
+			e = m.effect(idempotency.VerifyOrHold)
+			e.Order.Compare = compare
+			if _, err := e.Do(t.Context(), l, keyOf(first), first); !errors.Is(err, idempotency.ErrIndeterminate) {
+				t.Fatal(err)
+			}
+			check(second, 0)
 		})
 	}
 }
@@ -582,7 +630,7 @@ func TestOrderTokensRise(t *testing.T) {
 func TestOrderInTransaction(t *testing.T) {
 	onHosts(t, func(t *testing.T, h host) {
 		l := ledger(t, h.store)
-		m, doubted := inDoubt(t, l)
+		m, doubted := inDoubt(t, l, idempotency.TakeOver)
 		before := dump(t, h.store)
 		newer := event{"e3", "a", "3"}
 		m.end = func(event) error { return errBroke }

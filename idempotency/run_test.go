@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/storage"
@@ -306,6 +307,8 @@ func (c brittle) Encode(ctx context.Context, v any) ([]byte, error) {
 		panic("cannot encode")
 	case strings.Contains(string(b), "fails"):
 		return nil, errBroke
+	case strings.Contains(string(b), "inflates"):
+		return make([]byte, weft.MaxPayload+1), nil
 	}
 	return c.scrambler.Encode(ctx, v)
 }
@@ -317,7 +320,7 @@ func (c brittle) Decode(ctx context.Context, b []byte, v any) error {
 	return c.scrambler.Decode(ctx, b, v)
 }
 
-// A codec that fails or panics: of a request nothing is written; of a result it is sealed without it.
+// A codec that fails or panics: of a request nothing is written, and the request is not to blame; of a result it is sealed without it.
 func TestCodecThatFails(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s storage.Storage) {
 		l := ledger(t, s, func(c *idempotency.Config) { c.Codec = brittle{scrambler{"brittle", 7}} })
@@ -327,9 +330,12 @@ func TestCodecThatFails(t *testing.T) {
 			return map[int]string{1: "fails", 2: "panics", 3: "unreadable"}[in.Cents], nil
 		}}
 		for _, payment := range []string{"fails", "panics"} {
-			if r, err := echo.Do(t.Context(), l, key, refund{payment, 0}); !errors.Is(err, idempotency.ErrInvalid) || r.Decision != "" {
+			if r, err := echo.Do(t.Context(), l, key, refund{payment, 0}); err == nil || errors.Is(err, idempotency.ErrInvalid) || r.Decision != "" {
 				t.Errorf("a request that %s: %+v, %v", payment, r, err)
 			}
+		}
+		if r, err := echo.Do(t.Context(), l, key, refund{"inflates", 0}); !errors.Is(err, idempotency.ErrInvalid) || r.Decision != "" {
+			t.Errorf("a request that is too large once it is encoded: %+v, %v", r, err)
 		}
 		if runs != 0 || strings.Contains(dump(t, s), "idem:") {
 			t.Errorf("%d runs; stored: %s", runs, dump(t, s))

@@ -12,6 +12,7 @@ type asking struct {
 	attempt   int
 
 	over  time.Time // from when on the effect can happen for no longer than Settle
+	open  time.Time // as that of the attempt
 	next  time.Time // not before
 	pause time.Duration
 }
@@ -37,19 +38,33 @@ func (l *Ledger) askedLately(hash string, e *entry.Entry) bool {
 // noteAsked notes that the attempt is in doubt: the verifier was asked about it, or there is none. If it was
 // made by somebody else, it may have begun just now.
 func (a *attempt) noteAsked() {
-	e, over := a.claim, a.deadline
+	e, over, open := a.claim, a.deadline, a.open
 	if over.IsZero() {
 		over = time.Now().Add(a.timeout)
+		open = over.Add(a.settle)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	q := a.asked[a.hash]
 	if !q.about(e) {
-		q = &asking{firstSeen: e.FirstSeen, attempt: e.Attempt, over: over}
+		q = &asking{firstSeen: e.FirstSeen, attempt: e.Attempt, over: over, open: open}
 		a.asked[a.hash] = q
 	}
 	q.pause = min(max(2*q.pause, firstAsk), lastAsk)
 	q.next = time.Now().Add(q.pause)
+}
+
+// doubted returns until when what attempts before this one have sent may take effect. It is zero if nothing may.
+func (a *attempt) doubted() time.Time {
+	if !a.claim.Doubt {
+		return time.Time{}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if q := a.asked[a.hash]; q.about(a.before) {
+		return q.open
+	}
+	return time.Now().Add(a.timeout).Add(a.settle) // it may have begun just now
 }
 
 func (a *attempt) forgetAsked() {

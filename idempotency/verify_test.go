@@ -159,6 +159,25 @@ func TestSettle(t *testing.T) {
 	}
 }
 
+// Section 3: what a verifier saw before Settle had passed does not count, also if it answers later.
+func TestVerifyThatLooksTooEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ledger(t, exclusiveStore())
+		p := &provider{run: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
+		p.answer = func(context.Context) (activity.Verification[string], error) {
+			if p.asks > 1 {
+				return activity.CompletedWithResult("found"), nil
+			}
+			time.Sleep(25 * time.Second) // longer than Settle
+			return activity.NotCompleted[string](), nil
+		}
+		p.effect().Do(t.Context(), l, key, one)
+		if r, err := p.effect().Do(t.Context(), l, key, one); err != nil || r.Result != "found" || p.runs != 1 {
+			t.Errorf("%+v, %v after %d runs", r, err, p.runs)
+		}
+	})
+}
+
 // Section 3: when nothing has happened Settle later, the key is released and runs.
 func TestSettleThenRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -451,8 +470,87 @@ func TestDoubtAfterACrash(t *testing.T) {
 		p.run = func(context.Context) error { return activity.NoEffect(errBroke) }
 		e := p.effect()
 		e.OnAbandoned, e.Verify = idempotency.TakeOver, nil
-		if _, err := e.Do(t.Context(), l, key, one); !errors.Is(err, idempotency.ErrIndeterminate) || !errors.Is(err, errBroke) {
-			t.Errorf("got %v", err)
+		if _, err := e.Do(t.Context(), l, key, one); !errors.Is(err, idempotency.ErrIndeterminate) || !errors.Is(err, errBroke) || activity.IsNoEffect(err) {
+			t.Errorf("got %v; no effect: %v", err, activity.IsNoEffect(err))
 		}
 	})
+}
+
+// FEN-16, FEN-27, section 3: a verifier that does not see the effect of an earlier attempt says nothing of what that has sent just now: until
+// Timeout and Settle have passed, no other request takes the key.
+func TestDoubtOutlastsANotCompleted(t *testing.T) {
+	other := refund{"p1", 200}
+	for _, c := range []struct {
+		name  string
+		begun func(t *testing.T, p *provider) *idempotency.Ledger // with a first attempt in doubt
+		fence bool
+	}{
+		{"crashed", func(t *testing.T, p *provider) *idempotency.Ledger { return ledger(t, crashed(t, p)) }, false},
+		{"cut off", func(t *testing.T, p *provider) *idempotency.Ledger {
+			l, e := ledger(t, exclusiveStore()), p.effect()
+			p.run = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+			e.OnAbandoned, e.Verify = idempotency.TakeOver, nil
+			e.Do(t.Context(), l, key, one)
+			return l
+		}, false},
+		{"fenced", func(t *testing.T, p *provider) *idempotency.Ledger { return ledger(t, crashed(t, p)) }, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &provider{answer: says(activity.NotCompleted[string]())}
+				l, e := c.begun(t, p), p.effect()
+				e.OnAbandoned, e.VerifyFences, e.Wait = idempotency.TakeOver, c.fence, -1
+				runs := p.runs
+				p.run = func(context.Context) error { return errBroke }
+				if !c.fence {
+					for i := range 3 {
+						if r, err := e.Do(t.Context(), l, key, one); r.Decision != idempotency.DecidedIndeterminate || !errors.Is(err, errBroke) || p.runs != runs+i+1 {
+							t.Errorf("%+v, %v after %d runs", r, err, p.runs-runs)
+						}
+						if r, err := e.Do(t.Context(), l, key, other); !errors.Is(err, idempotency.ErrConflict) {
+							t.Errorf("another request takes the key: %+v, %v", r, err)
+						}
+					}
+					time.Sleep(30 * time.Second) // Timeout and Settle
+				}
+				if r, err := e.Do(t.Context(), l, key, one); r.Decision != idempotency.DecidedReleased || !errors.Is(err, errBroke) {
+					t.Errorf("then: %+v, %v", r, err)
+				}
+				p.run = func(context.Context) error { return nil }
+				if r, err := e.Do(t.Context(), l, key, other); err != nil || r.Decision != idempotency.DecidedNew {
+					t.Errorf("then another request: %+v, %v", r, err)
+				}
+			})
+		})
+	}
+}
+
+// ACT, FEN-27: what Run said of itself is no mark of the error that says that nobody knows. An effect, or an activity, whose
+// Run returns that error does not take it for one without an effect.
+func TestDoubtHasNoMarks(t *testing.T) {
+	for _, marked := range []error{activity.NoEffect(errBroke), activity.NoEffect(activity.Permanent(errBroke)), activity.Permanent(errBroke)} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &provider{}
+			l := ledger(t, crashed(t, p))
+			p.run = func(context.Context) error { return marked }
+			inner := p.effect()
+			inner.OnAbandoned, inner.Verify = idempotency.TakeOver, nil
+			outer := &idempotency.Effect[refund, string]{Name: "outer", OnAbandoned: idempotency.Hold, Run: func(ctx context.Context, in refund) (string, error) {
+				r, err := inner.Do(ctx, l, key, in)
+				return r.Result, err
+			}}
+			r, err := outer.Do(t.Context(), l, key, one)
+			if r.Decision != idempotency.DecidedIndeterminate || !errors.Is(err, idempotency.ErrIndeterminate) || !errors.Is(err, errBroke) {
+				t.Errorf("%s, %v; want that nobody knows", r.Decision, err)
+			}
+			if said := activity.NoEffect(err); !activity.IsNoEffect(said) || activity.IsPermanent(said) {
+				t.Error("a mark that the author has set does not count")
+			}
+		})
+		for _, err := range []error{&idempotency.IndeterminateError{Err: marked}, &idempotency.InProgressError{Err: marked}} {
+			if activity.IsNoEffect(err) || activity.IsPermanent(err) || !errors.Is(err, errBroke) {
+				t.Errorf("%v: no effect %v, permanent %v", err, activity.IsNoEffect(err), activity.IsPermanent(err))
+			}
+		}
+	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/idempotency/consumer"
@@ -134,6 +135,60 @@ func TestDeadLetters(t *testing.T) {
 	is(t, consumer.Do(t.Context(), l, &bad, message, order{Looms: 1}), consumer.Retry, "")
 	is(t, consumer.Do[order, string](t.Context(), l, nil, message, order{Looms: 1}), consumer.Retry, "")
 	is(t, consumer.Do(t.Context(), nil, ship, message, order{Looms: 1}), consumer.Retry, "")
+}
+
+// A flaky codec fails to encode so many times.
+type flaky struct {
+	idempotency.Codec
+	fails int
+}
+
+func (c *flaky) Name() string { return "flaky" }
+
+func (c *flaky) Encode(ctx context.Context, v any) ([]byte, error) {
+	if c.fails > 0 {
+		c.fails--
+		return nil, errors.New("the keys of the codec cannot be read")
+	}
+	return c.Codec.Encode(ctx, v)
+}
+
+// FEN-44: faults of the host are not the message's: it is delivered again, and then it takes effect.
+func TestFaultsOfTheHost(t *testing.T) {
+	ship := &idempotency.Effect[order, string]{Name: "ship", Run: func(context.Context, order) (string, error) { return "", nil }}
+	t.Run("codec", func(t *testing.T) {
+		c := &flaky{weft.JSON, 1}
+		l, err := idempotency.New(idempotency.Config{Storage: new(memory.Store), Codec: c, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		is(t, consumer.Do(t.Context(), l, ship, message, order{}), consumer.Retry, "")
+		is(t, consumer.Do(t.Context(), l, ship, message, order{}), consumer.Ack, idempotency.DecidedNew)
+	})
+	t.Run("order", func(t *testing.T) {
+		l, fails := open(t, new(memory.Store)), false
+		ordered := *ship
+		ordered.Order = &idempotency.Order[order]{
+			Source:  func(o order) string { return o.ID },
+			Version: func(o order) string { return o.Version },
+			Compare: func(a, b string) (int, error) {
+				if fails && a != b {
+					return 0, errors.New("the versions cannot be read")
+				}
+				return idempotency.CompareInt(a, b)
+			},
+		}
+		later := message
+		later.DedupeID = "m-2"
+		is(t, consumer.Do(t.Context(), l, &ordered, message, order{ID: "a", Version: "1"}), consumer.Ack, idempotency.DecidedNew)
+		fails = true
+		is(t, consumer.Do(t.Context(), l, &ordered, later, order{ID: "a", Version: "2"}), consumer.Retry, "")
+		fails = false
+		is(t, consumer.Do(t.Context(), l, &ordered, later, order{ID: "a", Version: "2"}), consumer.Ack, idempotency.DecidedNew)
+		later.DedupeID = "m-3"
+		is(t, consumer.Do(t.Context(), l, &ordered, later, order{ID: "a", Version: "third"}), consumer.DeadLetter, "")
+	})
 }
 
 // FEN-40, FEN-44: while a delivery is in progress, others of the message are to be delivered again. They do not

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/idempotency"
+	"github.com/weft-go/weft/internal/canon"
 )
 
 // A guard is what New makes, for any number of handlers.
@@ -102,6 +103,8 @@ func (g *guarded) do(w http.ResponseWriter, key idempotency.Key, x *exchange) *p
 	case x.answer != nil && (err == nil || errors.Is(err, idempotency.ErrResultUnavailable)):
 		x.answer.send(w)
 		return nil
+	case errors.Is(err, canon.ErrInvalidJSON): // all was checked, but that the stored request has a level more than the body
+		return newProblem(http.StatusBadRequest, "invalid_json", never, "The body has too many levels.")
 	case errors.Is(err, idempotency.ErrInvalid): // what the client sent was checked
 		return internal(err)
 	case err != nil:

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -290,6 +292,25 @@ func TestReplay(t *testing.T) {
 	}
 	if calls != 9 {
 		t.Errorf("%d calls, want 9", calls)
+	}
+}
+
+// FEN-48: a header field that JSON cannot have comes back as it was.
+func TestReplayOfHeadersThatAreNotUTF8(t *testing.T) {
+	want := map[string][]string{
+		"Content-Disposition": {"attachment; filename=\"r\xe9sum\xe9.pdf\""},
+		"Link":                {"</a>; title=ok", "</b>; title=\"\xff\""},
+		"Location":            {"/résumé"},
+	}
+	s := guarded(t, idemhttp.Config{}, func(w http.ResponseWriter, r *http.Request) { maps.Copy(w.Header(), want) })
+	for _, replayed := range []bool{false, true} {
+		r := s.do(call{})
+		s.answered(r, 200, "", replayed)
+		for name, values := range want {
+			if !slices.Equal(r.header[name], values) {
+				t.Errorf("replayed %v: %s is %q, want %q", replayed, name, r.header[name], values)
+			}
+		}
 	}
 }
 

@@ -46,7 +46,9 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, *prob
 	if err != nil {
 		return nil, newProblem(http.StatusBadRequest, "invalid_request", never, "The body could not be read.")
 	}
-	if body.Len() == 0 && (r.ContentLength > 0 || len(r.PostForm) > 0 || r.MultipartForm != nil) {
+	// A body of unknown length and a media type is more likely to have been read than to be empty.
+	unknown := r.ContentLength < 0 && r.Header.Get("Content-Type") != ""
+	if body.Len() == 0 && (r.ContentLength > 0 || unknown || len(r.PostForm) > 0 || r.MultipartForm != nil) {
 		return nil, internal(errors.New("the body was read before the guard, so requests cannot be compared: put the guard before what reads it"))
 	}
 	return body.Bytes(), nil

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -186,6 +187,26 @@ func TestBody(t *testing.T) {
 	s.answered(s.do(call{body: `"` + strings.Repeat("x", 98) + `"`}), 200, "call 1", false)
 }
 
+// FEN-63: JSON of too many levels is refused, also if it has too many only as a part of what is stored.
+func TestDeepBody(t *testing.T) {
+	var stored atomic.Int64
+	l, h := open(t, idempotency.Config{Storage: storeCalls(&stored)}), new(counter)
+	s := serve(t, guard(t, idemhttp.Config{Ledger: l})(h))
+	deep := func(levels int) call { return call{body: strings.Repeat("[", levels) + strings.Repeat("]", levels)} }
+	before := stored.Load()
+	for _, levels := range []int{10_000, 10_001} {
+		if r := s.do(deep(levels)); r.status != 400 || r.problem.Code != "invalid_json" || r.problem.Retry != "never" {
+			t.Errorf("%d levels: %d %q", levels, r.status, r.body)
+		}
+	}
+	if n := stored.Load() - before; n != 0 {
+		t.Errorf("%d calls of the store", n)
+	}
+	for _, replayed := range []bool{false, true} {
+		s.answered(s.do(deep(9_999)), 200, "call 1", replayed)
+	}
+}
+
 // The default limit of a body is 1 MiB.
 func TestDefaultMaxBody(t *testing.T) {
 	s := serve(t, guard(t, idemhttp.Config{})(new(counter)))
@@ -230,24 +251,35 @@ func TestBodyReadBefore(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		read func(r *http.Request)
-		kind string
+		call call
 	}{
-		{"form", func(r *http.Request) { r.ParseForm() }, "application/x-www-form-urlencoded"},
-		{"form of unknown length", func(r *http.Request) { r.ParseForm(); r.ContentLength = -1 }, "application/x-www-form-urlencoded"},
-		{"all", func(r *http.Request) { io.ReadAll(r.Body) }, "text/plain"},
+		{"form", func(r *http.Request) { r.ParseForm() }, call{kind: "application/x-www-form-urlencoded", body: "cents=1"}},
+		{"form of unknown length", func(r *http.Request) { r.ParseForm() }, call{kind: "application/x-www-form-urlencoded", body: "cents=1", chunked: true}},
+		{"all", func(r *http.Request) { io.ReadAll(r.Body) }, call{kind: "text/plain", body: "cents=1"}},
+		{"all, of unknown length", func(r *http.Request) { io.ReadAll(r.Body) }, call{body: `{"cents":1}`, chunked: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				c.read(r)
 				g.ServeHTTP(w, r)
 			}))
-			s.is(s.do(call{kind: c.kind, body: "cents=1"}), 500, "internal")
+			s.is(s.do(c.call), 500, "internal")
 		})
 	}
 	h.want(t, 0)
 }
 
-// The handler gets the body as it was sent.
+// A request without a body may have no length, as one of HTTP/2.
+func TestEmptyBodyOfUnknownLength(t *testing.T) {
+	r := call{kind: "-"}.request("http://shop")
+	r.Body, r.ContentLength = io.NopCloser(strings.NewReader("")), -1
+	w := httptest.NewRecorder()
+	if guard(t, idemhttp.Config{})(new(counter)).ServeHTTP(w, r); w.Code != 200 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// The handler gets the body as it was sent, also if its length was not said.
 func TestHandlerReadsBody(t *testing.T) {
 	s := guarded(t, idemhttp.Config{}, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -255,4 +287,5 @@ func TestHandlerReadsBody(t *testing.T) {
 	})
 	s.answered(s.do(call{body: `{"b" : 1.0, "a":2}`}), 200, `18 "{\"b\" : 1.0, \"a\":2}" <nil>`, false)
 	s.answered(s.do(call{key: "k2"}), 200, `0 "" <nil>`, false)
+	s.answered(s.do(call{key: "k3", body: `{}`, chunked: true}), 200, `2 "{}" <nil>`, false)
 }

@@ -4,17 +4,24 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // A Response is the stored answer of a handler: the result of a guard's effect. Somebody who finds out what became
 // of a request whose outcome is unknown gives one to Ledger.Resolve, in activity.CompletedWithResult.
+//
+// A repetition gets the fields of Header and HeaderBytes, and none of their kind that was set before the guard.
 type Response struct {
 	Status int         `json:"status"`           // 200 to 999
 	Header http.Header `json:"header,omitempty"` // Content-*, ETag, Last-Modified, Link and Location
 	Body   []byte      `json:"body,omitempty"`
+
+	// HeaderBytes has the fields of Header with a value that is not valid UTF-8, which JSON cannot have.
+	HeaderBytes map[string][][]byte `json:"header_bytes,omitempty"`
 }
 
 // kept says that a header field is stored, by its canonical name. Content-Length is that of the body.
@@ -39,7 +46,16 @@ type answer struct {
 func (a *answer) response() Response {
 	r := Response{Status: a.status, Body: a.body}
 	for name, values := range a.header {
-		if kept(name) {
+		switch {
+		case !kept(name):
+		case slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }):
+			if r.HeaderBytes == nil {
+				r.HeaderBytes = map[string][][]byte{}
+			}
+			for _, v := range values {
+				r.HeaderBytes[name] = append(r.HeaderBytes[name], []byte(v))
+			}
+		default:
 			if r.Header == nil {
 				r.Header = http.Header{}
 			}
@@ -57,12 +73,22 @@ func (a *answer) send(w http.ResponseWriter) {
 	write(w, a.status, a.body)
 }
 
-// replay sends a stored answer.
+// replay sends a stored answer. It has all of the kept fields: one that was set before the guard, and that it
+// does not have, was deleted by the handler.
 func (r Response) replay(w http.ResponseWriter) {
 	h := w.Header()
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return kept(http.CanonicalHeaderKey(name)) })
 	for name, values := range r.Header {
 		if name = http.CanonicalHeaderKey(name); kept(name) {
 			h[name] = values
+		}
+	}
+	for name, values := range r.HeaderBytes {
+		if name = http.CanonicalHeaderKey(name); kept(name) {
+			delete(h, name)
+			for _, v := range values {
+				h[name] = append(h[name], string(v))
+			}
 		}
 	}
 	h.Set("Idempotent-Replayed", "true")

@@ -97,3 +97,22 @@ func TestHeadersFromBefore(t *testing.T) {
 		}
 	}
 }
+
+// FEN-48: a field that was set before the guard, and that the handler has deleted, is in no answer; one that it has not
+// deleted is in each.
+func TestDeletedHeadersFromBefore(t *testing.T) {
+	g := guard(t, idemhttp.Config{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Del("Content-Language")
+	}))
+	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Language", "en")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'")
+		g.ServeHTTP(w, r)
+	}))
+	for _, replayed := range []bool{false, true} {
+		r := s.do(call{})
+		if s.answered(r, 200, "", replayed); r.header["Content-Language"] != nil || r.header.Get("Content-Security-Policy") == "" {
+			t.Errorf("replayed %v: %v", replayed, r.header)
+		}
+	}
+}

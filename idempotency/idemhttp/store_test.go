@@ -2,6 +2,7 @@ package idemhttp_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/idempotency/idemhttp"
 	"github.com/weft-go/weft/storage"
@@ -51,6 +53,33 @@ func TestAnswerAfterSeal(t *testing.T) {
 	if diff := cmp.Diff([]string{"committed", "handled", "committed", "header", "body"}, events); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// A flaky codec fails to encode so many times.
+type flaky struct {
+	idempotency.Codec
+	fails int
+}
+
+func (c *flaky) Name() string { return "flaky" }
+
+func (c *flaky) Encode(ctx context.Context, v any) ([]byte, error) {
+	if c.fails > 0 {
+		c.fails--
+		return nil, errors.New("the keys of the codec cannot be read")
+	}
+	return c.Codec.Encode(ctx, v)
+}
+
+// FEN-63: a codec that fails is no fault of the request, which may come again with its key.
+func TestCodecThatFails(t *testing.T) {
+	c := &flaky{weft.JSON, 1}
+	s := serve(t, guard(t, idemhttp.Config{Ledger: open(t, idempotency.Config{Codec: c})})(new(counter)))
+	r := s.do(call{})
+	if s.is(r, 503, "idempotency_unavailable"); r.problem.Retry != "same-key" {
+		t.Errorf("retry %q", r.problem.Retry)
+	}
+	s.answered(s.do(call{}), 200, "call 1", false)
 }
 
 // A noting store notes its commits.

@@ -89,7 +89,8 @@ type Config[In, Out any] struct {
 
 	// Receipt, if not nil, loads the result of an effect that happened, and whose result is not in the
 	// ledger's record: from the tables that the effect wrote, for example. If it returns an error,
-	// the answer is 503, and the provider delivers again.
+	// the answer is 503, and the provider delivers again. Its context ends with the request, and after
+	// the Timeout of the Effect.
 	Receipt func(ctx context.Context, e Event) (Out, error)
 
 	// StaleStatus is the status for stale events: 200, the default, or 409.
@@ -179,8 +180,7 @@ func (h *handler[In, Out]) answer(w http.ResponseWriter, r *http.Request) answer
 	} else if err != nil {
 		return refused(http.StatusBadRequest, "invalid_event", "the body could not be read")
 	}
-	// Run, and what becomes of it, do not depend on a provider that hangs up.
-	ctx := context.WithoutCancel(r.Context())
+	ctx := r.Context()
 	signed, err := h.Signature(r.Header, body)
 	if err != nil {
 		h.log(ctx, "the signature is wrong", err)
@@ -209,7 +209,8 @@ func (h *handler[In, Out]) do(ctx context.Context, e Event, in In) answer {
 		}
 	}
 	k := idempotency.Key{Tenant: h.Tenant, SourceType: h.Provider, SourceID: e.ID, Revision: e.Version, Action: e.Action}
-	r, err := effect.Do(ctx, h.Ledger, k, in)
+	// Run, and what becomes of it, do not depend on a provider that hangs up.
+	r, err := effect.Do(context.WithoutCancel(ctx), h.Ledger, k, in)
 	sealed := r.Decision == idempotency.DecidedNew || r.Decision == idempotency.DecidedDuplicate
 	if sealed && errors.Is(err, idempotency.ErrResultUnavailable) {
 		err = h.load(ctx, e)
@@ -227,6 +228,8 @@ func (h *handler[In, Out]) load(ctx context.Context, e Event) error {
 	if h.Receipt == nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(h.Effect.Timeout, idempotency.DefaultTimeout))
+	defer cancel()
 	_, err := h.Receipt(ctx, e)
 	return err
 }

@@ -133,6 +133,38 @@ func TestReceiptLoadsTheResult(t *testing.T) {
 	}
 }
 
+// FEN-35: loading a result ends with the request, and after the Timeout of the effect. Run does not end with the request.
+func TestReceiptEnds(t *testing.T) {
+	for name, want := range map[string]time.Duration{"the provider hangs up": 3 * time.Second, "timeout": 5 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := openOn(t, idempotency.Config{MaxResult: 100}, func(c *config) {
+					c.Effect.Timeout = 5 * time.Second
+					c.Effect.Run = func(ctx context.Context, p Paid) (string, error) { return strings.Repeat("x", 200), ctx.Err() }
+					c.Receipt = func(ctx context.Context, _ webhook.Event) (string, error) {
+						<-ctx.Done()
+						return "", ctx.Err()
+					}
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if want < 5*time.Second {
+					time.AfterFunc(want, cancel)
+				}
+				begun, body := time.Now(), encode(t, Paid{})
+				r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/hooks/acme", bytes.NewReader(body))
+				r.Header = headers(t, secret, "evt_1", body)
+				w := httptest.NewRecorder()
+				s.hook.ServeHTTP(w, r)
+				answerOf(t, w.Result()).is(t, http.StatusServiceUnavailable, idempotency.DecidedNew)
+				if took := time.Since(begun); took != want {
+					t.Errorf("it took %v, want %v", took, want)
+				}
+			})
+		})
+	}
+}
+
 // Without a Receipt, the effect has happened nevertheless, and the provider is told so.
 func TestResultThatIsNotInTheRecord(t *testing.T) {
 	s := openOn(t, idempotency.Config{MaxResult: 100}, func(c *config) {

@@ -105,7 +105,7 @@ func (s Situation) inOrder(next Step) Step {
 		return next
 	case o.Slot.State == InProgress && o.Holder == Living:
 		return StepWait
-	case s.TakeOver && o.Newer:
+	case s.TakeOver && o.Newer && o.Slot.Again: // neither effect does harm if it happens twice
 		return StepEvict
 	}
 	return StepHold

@@ -35,7 +35,7 @@ func model(s Situation) Step {
 		{s.Ordered && s.Order.Against < 0, StepStale},
 		{s.Ordered && s.Order.Against == 0 && !s.Order.Named && !s.Order.Ties, StepConflict},
 		{slot == InProgress && s.Order.Holder == Living, StepWait},
-		{slot != "none" && s.TakeOver && s.Order.Newer, StepEvict},
+		{slot != "none" && s.TakeOver && s.Order.Newer && s.Order.Slot.Again, StepEvict},
 		{slot != "none", StepHold},
 
 		{free, StepClaim},
@@ -59,7 +59,7 @@ func situations(yield func(Situation)) {
 	}
 	var orders []Precedence
 	for _, against := range []int{-1, 0, 1} {
-		for _, slot := range []*Entry{nil, {State: InProgress}, {State: Indeterminate}} {
+		for _, slot := range []*Entry{nil, {State: InProgress}, {State: InProgress, Again: true}, {State: Indeterminate}, {State: Indeterminate, Again: true}} {
 			for _, holder := range holders {
 				for i := range 8 {
 					orders = append(orders, Precedence{Against: against, Slot: slot, Holder: holder, Named: i&1 != 0, Ties: i&2 != 0, Newer: i&4 != 0})
@@ -151,6 +151,9 @@ func TestDecideNeverHarms(t *testing.T) {
 		}
 		if s.Order.Slot != nil && got != StepEvict {
 			t.Errorf("FEN-38: step %d while another event of the source is under way: %v", got, s)
+		}
+		if got == StepEvict && !s.Order.Slot.Again {
+			t.Errorf("an event is released that may not happen twice: %v", s)
 		}
 		if got == StepEvict && (!s.TakeOver || !s.Order.Newer || s.Order.Slot.State == InProgress && s.Order.Holder == Living) {
 			t.Errorf("FEN-38: the slot is taken: %v", s)

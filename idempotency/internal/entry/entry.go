@@ -60,7 +60,8 @@ type Entry struct {
 	By  string `cbor:"28,keyasint,omitempty"` // who resolved it
 	Why string `cbor:"29,keyasint,omitempty"`
 
-	Keep int64 `cbor:"32,keyasint,omitempty"` // how long its end is kept, in microseconds
+	Keep  int64 `cbor:"32,keyasint,omitempty"` // how long its end is kept, in microseconds
+	Again bool  `cbor:"33,keyasint,omitempty"` // the last claim was made under TakeOver: a repetition does no harm
 
 	OrderSource  string `cbor:"30,keyasint,omitempty"` // "": it has no order
 	OrderVersion string `cbor:"31,keyasint,omitempty"`

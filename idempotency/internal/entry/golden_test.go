@@ -53,6 +53,7 @@ func TestGoldenRecords(t *testing.T) {
 		"entry-indeterminate": at(func(e *Entry) {
 			e.State, e.Failure, e.Doubt, e.Attempt = Indeterminate, "timed out", true, 2
 		}),
+		"entry-again":         at(func(e *Entry) { e.Again = true }),
 		"entry-ordered":       at(func(e *Entry) { e.OrderSource, e.OrderVersion = "account:7", "12" }),
 		"sequence":            order(Sequence{Version: "12", SourceID: k.SourceID, Hash: k.Hash(), Epoch: 1853212}),
 		"sequence-slot":       order(Sequence{Version: "12", SourceID: k.SourceID, Hash: k.Hash(), Epoch: 1853212, SlotSourceID: "req2", SlotHash: strings.Repeat("a", 64)}),

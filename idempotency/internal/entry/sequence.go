@@ -14,7 +14,7 @@ type Sequence struct {
 	Version  string `cbor:"1,keyasint,omitempty"` // of the newest that is sealed; "": none is
 	SourceID string `cbor:"2,keyasint,omitempty"`
 	Hash     string `cbor:"3,keyasint,omitempty"`
-	Epoch    uint64 `cbor:"4,keyasint,omitempty"`
+	Epoch    uint64 `cbor:"4,keyasint,omitempty"` // the highest fencing token of the claims that have left the slot
 
 	SlotSourceID string `cbor:"5,keyasint,omitempty"` // of what is under way
 	SlotHash     string `cbor:"6,keyasint,omitempty"` // "": nothing is
@@ -67,6 +67,7 @@ func (s Sequence) Taken(e *Entry, hash string) Sequence {
 
 // Vacated returns s with nothing in the slot.
 func (s Sequence) Vacated() Sequence {
+	s.Epoch = max(s.Epoch, s.SlotEpoch)
 	s.SlotSourceID, s.SlotHash, s.SlotEpoch = "", "", 0
 	return s
 }
