@@ -28,8 +28,13 @@ type Received struct {
 // again: the digest of its plaintext is not known.
 var ErrForgotten = errors.New("its acceptance was forgotten, and its payload is not JSON")
 
+// ErrReused means that a signal cannot be there again, because its ID was used for another one after its
+// acceptance was forgotten. A workflow has one payload for an ID.
+var ErrReused = errors.New("its ID was used again after its acceptance was forgotten")
+
 // Again decides that a signal which was consumed is there again, in its place in the inbox, and that
-// it is accepted. A repetition gets the first answer as long as that is remembered.
+// it is accepted. A repetition gets the first answer as long as that is remembered. The error wraps
+// ErrReused if another signal with its ID waits.
 func Again(ctx context.Context, s storage.Storage, r Received, now time.Time) (storage.Batch, error) {
 	b, at := storage.Batch{}, r.At
 	key := keys.Accepted(r.WorkflowID, r.Name, r.ID)
@@ -38,6 +43,12 @@ func Again(ctx context.Context, s storage.Storage, r Received, now time.Time) (s
 		b.If = append(b.If, storage.Absent(key))
 		b.Ops = append(b.Ops, storage.Put(key, raw))
 		return err
+	}
+	switch _, err := s.Get(ctx, keys.Signal(r.WorkflowID, r.Name, r.ID)); {
+	case err == nil:
+		return b, fmt.Errorf("signal %q with the ID %q: %w", r.Name, r.ID, ErrReused)
+	case !errors.Is(err, storage.ErrNotFound):
+		return b, err
 	}
 	a, err := readAccepted(ctx, s, &Incoming{WorkflowID: r.WorkflowID, Name: r.Name, ID: r.ID})
 	switch {
