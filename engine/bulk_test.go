@@ -1172,6 +1172,51 @@ func TestBulkStopsNothingTwice(t *testing.T) {
 	}
 }
 
+// OPS-10: a page that is repeated after a crash leaves what an operator has protected, or freed, since it was done.
+func TestBulkTakesNothingBackTwice(t *testing.T) {
+	for _, do := range []engine.Verb{engine.BulkProtect, engine.BulkUnprotect} {
+		t.Run(string(do), func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := new(memory.Store)
+				asks := flow("asks", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+				p := boot(t, s, asks, leases)
+				ids := several(t, asks, p, "o", 3)
+				time.Sleep(time.Second)
+				by := p.Unprotect // how an operator takes back what the bulk does
+				if do == engine.BulkUnprotect {
+					by = p.Protect
+					for _, id := range ids {
+						if err := p.Protect(ctx, id, audit); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				protected := func() (all []bool) {
+					for _, id := range ids {
+						all = append(all, describe(t, p, id).Protected != nil)
+					}
+					return all
+				}
+				startBulk(t, p.Engine, "hold", engine.Bulk{Do: do, Filter: engine.Filter{IDPrefix: "o"}, Rate: activity.Rate{Count: 1, Per: time.Second}})
+				eventually(t, "end of the first", func() bool { return protected()[0] == (do == engine.BulkProtect) })
+				if err := by(ctx, ids[0], audit); err != nil {
+					t.Fatal(err)
+				}
+				p.kill()
+				p = boot(t, s, asks, leases)
+				if n := bulkOf(t, p.Engine, "hold").Done; n != 0 {
+					t.Fatalf("%d are counted: the page is not repeated", n)
+				}
+				if i := whenEnded(t, p.Engine, "hold"); i.Done != 3 || i.Refused != 0 {
+					t.Errorf("got %+v", i)
+				}
+				equal(t, "protected", protected(), []bool{do == engine.BulkUnprotect, do == engine.BulkProtect, do == engine.BulkProtect})
+				p.stop(t)
+			})
+		})
+	}
+}
+
 // OPS-10: a page that is repeated after a crash stops no workflow again that has continued as new since an operator took
 // the stop back. What became of such a workflow is not known, so it is listed.
 func TestBulkStopsNoLaterLifeTwice(t *testing.T) {
