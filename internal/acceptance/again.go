@@ -50,17 +50,35 @@ func Again(ctx context.Context, s storage.Storage, r Received, now time.Time) (s
 	case !errors.Is(err, storage.ErrNotFound):
 		return b, err
 	}
-	a, err := readAccepted(ctx, s, &Incoming{WorkflowID: r.WorkflowID, Name: r.Name, ID: r.ID})
+	expires := now.Add(r.Memory)
+	_, raw, err := readAnswer(ctx, s, &Incoming{WorkflowID: r.WorkflowID, Name: r.Name, ID: r.ID})
 	switch {
 	case err != nil:
 		return b, err
-	case a != nil:
+	case raw != nil:
+		// It may expire until the signal is there. And who has seen before that it has expired, and that no signal
+		// waits, must find it changed.
+		var a accepted
+		unknown, err := record.Open(key, raw, version, &a)
+		if err != nil {
+			return b, err
+		}
+		entry := func() []byte {
+			return keys.ExpiringSignal(time.UnixMicro(a.ExpiresAt), r.WorkflowID, r.Name, r.ID)
+		}
+		b.Ops = append(b.Ops, storage.Delete(entry()))
 		at = time.UnixMicro(a.AcceptedAt)
-		b.If = append(b.If, storage.Present(key)) // it may expire until the signal is there
+		a.ExpiresAt = max(a.ExpiresAt+1, expires.UnixMicro())
+		later, err := record.Seal(key, version, &a, unknown)
+		if err != nil {
+			return b, err
+		}
+		b.If = append(b.If, storage.Equal(key, raw))
+		b.Ops = append(b.Ops, storage.Put(key, later), storage.Put(entry(), nil))
 	case r.Codec != "":
 		return b, fmt.Errorf("signal %q with the ID %q: %w", r.Name, r.ID, ErrForgotten)
 	default:
-		id, expires := digest.Of(r.Data), now.Add(r.Memory)
+		id := digest.Of(r.Data)
 		err = put(key, &accepted{
 			WorkflowID:       r.WorkflowID,
 			SignalName:       r.Name,
