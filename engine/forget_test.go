@@ -87,7 +87,7 @@ func TestDamageKeepsNothingFromExpiring(t *testing.T) {
 		s := store.Open(t)
 		defer s.Close()
 		wf := receiving(1)
-		p := boot(t, s, wf, func(c *engine.Config) { c.PollInterval = 10 * time.Minute })
+		p := boot(t, s, wf, func(c *engine.Config) { c.PollInterval, c.LeaseTTL = 10*time.Minute, 30*time.Minute })
 		start(t, wf, p, "o", "")
 		for i, id := range []string{"bad", "worse"} {
 			put(t, s, keys.Workflow(id), []byte("no record"))
