@@ -12,8 +12,8 @@ import (
 //
 // Each operation is done as by the call of the engine's method with the same name, by the Actor by. Its
 // Reason is that of by, with the id and the time of the bulk. An operation is done to a workflow once, whatever
-// crashes, but for BulkProtect and BulkUnprotect: after a crash, one that somebody has taken back meanwhile may be
-// done again. A workflow that is purged, and started again, before its turn is left alone. What cannot be done is
+// crashes, but for BulkProtect: after a crash, a workflow that had ended, or has continued as new, may be protected
+// again although somebody has taken that back meanwhile. A workflow that is purged, and started again, before its turn is left alone. What cannot be done is
 // counted and listed, see Bulks, and the bulk goes on with the others. While the store fails, the bulk
 // waits. One bulk does one operation after the other, and several bulks go on side by side.
 //

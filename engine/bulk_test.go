@@ -1172,6 +1172,98 @@ func TestBulkStopsNothingTwice(t *testing.T) {
 	}
 }
 
+// OPS-10: a page that is repeated after a crash leaves what an operator has protected, or freed, since it was done.
+func TestBulkTakesNothingBackTwice(t *testing.T) {
+	for _, do := range []engine.Verb{engine.BulkProtect, engine.BulkUnprotect} {
+		t.Run(string(do), func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := new(memory.Store)
+				asks := flow("asks", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+				p := boot(t, s, asks, leases)
+				ids := several(t, asks, p, "o", 3)
+				time.Sleep(time.Second)
+				by := p.Unprotect // how an operator takes back what the bulk does
+				if do == engine.BulkUnprotect {
+					by = p.Protect
+					for _, id := range ids {
+						if err := p.Protect(ctx, id, audit); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				protected := func() (all []bool) {
+					for _, id := range ids {
+						all = append(all, describe(t, p, id).Protected != nil)
+					}
+					return all
+				}
+				startBulk(t, p.Engine, "hold", engine.Bulk{Do: do, Filter: engine.Filter{IDPrefix: "o"}, Rate: activity.Rate{Count: 1, Per: time.Second}})
+				eventually(t, "end of the first", func() bool { return protected()[0] == (do == engine.BulkProtect) })
+				if err := by(ctx, ids[0], audit); err != nil {
+					t.Fatal(err)
+				}
+				p.kill()
+				p = boot(t, s, asks, leases)
+				if n := bulkOf(t, p.Engine, "hold").Done; n != 0 {
+					t.Fatalf("%d are counted: the page is not repeated", n)
+				}
+				if i := whenEnded(t, p.Engine, "hold"); i.Done != 3 || i.Refused != 0 {
+					t.Errorf("got %+v", i)
+				}
+				equal(t, "protected", protected(), []bool{do == engine.BulkUnprotect, do == engine.BulkProtect, do == engine.BulkProtect})
+				p.stop(t)
+			})
+		})
+	}
+}
+
+// OPS-10: a page that is repeated long after a crash sends no signal again whose ID is the bulk's own, however soon such signals are
+// forgotten.
+func TestBulkSignalsNobodyTwice(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		asks := flow("asks", func(run *engine.Run) (string, error) {
+			for {
+				if _, err := yes.Receive(run); err != nil {
+					return "", err
+				}
+			}
+		})
+		soon := func(c *engine.Config) { c.SignalIDRetention = time.Minute }
+		p := boot(t, s, asks, leases, soon)
+		ids := several(t, asks, p, "o", 2)
+		startBulk(t, p.Engine, "tell", engine.Bulk{
+			Do: engine.BulkSignal, Filter: engine.Filter{IDPrefix: "o"}, Rate: activity.Rate{Count: 1, Per: 2 * time.Second},
+			Signal: signal.Message{Name: "yes", Payload: "y", ExpiresAfter: time.Second},
+		})
+		receipts := func() (all []int) {
+			for _, id := range ids {
+				n := 0
+				for _, kind := range kinds(historyOf(t, p.Engine, id)) {
+					if kind == checkpoint.KindReceived {
+						n++
+					}
+				}
+				all = append(all, n)
+			}
+			return all
+		}
+		eventually(t, "receipt by the first", func() bool { return receipts()[0] == 1 })
+		p.kill()
+		time.Sleep(time.Hour)
+		p = boot(t, s, asks, leases, soon)
+		if i := bulkOf(t, p.Engine, "tell"); i.Done != 0 || i.Bulk.Signal.ExpiresAfter != time.Second {
+			t.Fatalf("got %+v: the page is not repeated, or the bulk is not as it was started", i)
+		}
+		if i := whenEnded(t, p.Engine, "tell"); i.Done != 2 || i.Refused != 0 {
+			t.Errorf("got %+v", i)
+		}
+		time.Sleep(time.Minute)
+		equal(t, "receipts", receipts(), []int{1, 1})
+		p.stop(t)
+	})
+}
+
 // OPS-10: a page that is repeated after a crash stops no workflow again that has continued as new since an operator took
 // the stop back. What became of such a workflow is not known, so it is listed.
 func TestBulkStopsNoLaterLifeTwice(t *testing.T) {

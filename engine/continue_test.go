@@ -24,6 +24,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -1091,5 +1092,79 @@ func TestReplayOfAnEndThatContinuesNow(t *testing.T) {
 		if err := changed.Replay(ctx, &b); err == nil || !strings.Contains(err.Error(), "is now to continue as new") {
 			t.Error(err)
 		}
+	})
+}
+
+// A stalling store lets nothing through for some time, once it is armed and has applied a commit that puts a key.
+type stalling struct {
+	storage.Storage
+	put   []byte
+	lasts time.Duration
+	armed atomic.Bool
+	until atomic.Pointer[time.Time]
+}
+
+func (s *stalling) Unwrap() storage.Storage { return s.Storage }
+
+func (s *stalling) wait() {
+	if until := s.until.Load(); until != nil {
+		time.Sleep(time.Until(*until))
+	}
+}
+
+func (s *stalling) Get(ctx context.Context, key []byte) ([]byte, error) {
+	s.wait()
+	return s.Storage.Get(ctx, key)
+}
+
+func (s *stalling) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	s.wait()
+	return s.Storage.Scan(ctx, r)
+}
+
+func (s *stalling) Commit(ctx context.Context, b storage.Batch) error {
+	s.wait()
+	err := s.Storage.Commit(ctx, b)
+	if slices.ContainsFunc(b.Ops, func(o storage.Op) bool { return bytes.Equal(o.Key, s.put) }) && s.armed.Swap(false) {
+		until := time.Now().Add(s.lasts)
+		s.until.Store(&until)
+		s.wait()
+	}
+	return err
+}
+
+// CAN-4: the lease of an engine ends while it commits the next life of a run. Another engine executes that, and who waits for the
+// result at the first one gets it.
+func TestResultOfALifeThatAnotherEngineBegins(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			v, err := yes.Receive(run)
+			if err == nil && v == "again" {
+				err = engine.ContinueAsNew(run, "")
+			}
+			return v, err
+		})
+		slow := &stalling{Storage: sharedStore{s}, put: keys.Input("o"), lasts: time.Minute}
+		p := boot(t, slow, wf, leases)
+		h := start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		slow.armed.Store(true)
+		got := make(chan string, 1)
+		go func() {
+			soon, cancel := context.WithTimeout(ctx, time.Hour)
+			defer cancel()
+			v, err := h.Result(soon)
+			got <- fmt.Sprint(v, " ", err)
+		}()
+		time.Sleep(time.Second)
+		other := boot(t, sharedStore{s}, wf, leases)
+		send(t, yes, other, "o", "again", "")
+		time.Sleep(30 * time.Second)
+		send(t, yes, other, "o", "done", "")
+		equal(t, "result", <-got, "done <nil>")
+		equal(t, "life", describe(t, other, "o").Life, 1)
+		p.kill()
+		other.kill()
 	})
 }

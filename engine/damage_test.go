@@ -262,15 +262,33 @@ func TestContraryRequestIsDamage(t *testing.T) {
 	}
 }
 
+// A record that was changed between a read and a commit, and changed back, a few times, is no damage.
+func TestRecordThatIsChangedBack(t *testing.T) {
+	wf := flow("nothing", nil2)
+	s := &refusing{Storage: new(memory.Store)}
+	e := made(t, s, wf)
+	start(t, wf, e, "a", "")
+	s.left = 5
+	if err := e.Cancel(ctx, "a", engine.Actor{}); err != nil || s.left != 0 {
+		t.Errorf("got %v, and %d refusals are left", err, s.left)
+	}
+	if describe(t, &process{Engine: e}, "a").Cancel == nil {
+		t.Error("it is not asked to stop")
+	}
+}
+
+// A refusing store refuses commits: all, or those that are left.
 type refusing struct {
 	storage.Storage
 	refuse bool
+	left   int
 }
 
 func (r *refusing) Unwrap() storage.Storage { return r.Storage }
 
 func (r *refusing) Commit(ctx context.Context, b storage.Batch) error {
-	if r.refuse {
+	if r.refuse || r.left > 0 {
+		r.left--
 		return storage.ErrConflict
 	}
 	return r.Storage.Commit(ctx, b)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
@@ -77,6 +78,34 @@ func TestAcceptanceOfAWaitingSignalIsNotForgotten(t *testing.T) {
 				t.Errorf("left behind: %q", k)
 			}
 		}
+	})
+}
+
+// OP-35: what expires is removed although records of workflows that have expired before it are damaged.
+func TestDamageKeepsNothingFromExpiring(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		wf := receiving(1)
+		p := boot(t, s, wf, func(c *engine.Config) { c.PollInterval, c.LeaseTTL = 10*time.Minute, 30*time.Minute })
+		start(t, wf, p, "o", "")
+		for i, id := range []string{"bad", "worse"} {
+			put(t, s, keys.Workflow(id), []byte("no record"))
+			at := time.Now().Add(time.Duration(i) * time.Second)
+			put(t, s, [][]byte{keys.FormerLife(at, id, "01JGZ3Q8X0000000000000000A"), keys.ExpiringTombstone(at, id, "01JGZ3Q8X0000000000000000A")}[i], nil)
+		}
+		send(t, approved, p, "o", "v", "evt_1")
+		if n := len(entries(t, s, "sigres:")); n != 1 {
+			t.Fatalf("%d acceptances", n)
+		}
+		time.Sleep(25 * time.Hour)
+		if left := entries(t, s, "sigres:"); len(left) != 0 {
+			t.Errorf("left behind: %q", left)
+		}
+		if left := entries(t, s, "exp:"); len(left) != 2 {
+			t.Errorf("left: %q, want those of what is damaged", left)
+		}
+		p.kill()
 	})
 }
 

@@ -384,6 +384,48 @@ func TestSignalsOfAReset(t *testing.T) {
 	})
 }
 
+// OPS-3: a signal behind the point whose ID was used again, after it was forgotten, cannot be there again: there is one
+// payload for an ID. The reset is refused, and writes nothing.
+func TestResetOfASignalWhoseIDWasUsedAgain(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		for _, receipts := range []int{1, 2} { // if it is 1, the second signal waits
+			s := store.Open(t)
+			wf := flow("wf", func(run *engine.Run) (string, error) {
+				for range receipts {
+					if _, err := yes.Receive(run); err != nil {
+						return "", err
+					}
+				}
+				return "", run.Sleep(decade)
+			})
+			p := boot(t, s, wf, rareLeases, func(c *engine.Config) { c.SignalIDRetention = time.Minute })
+			start(t, wf, p, "o", "")
+			for range 2 {
+				send(t, yes, p, "o", "v", "x")
+				time.Sleep(3 * time.Hour)
+			}
+			was := recordsOfRuns(t, s)
+			soon, cancel := context.WithTimeout(ctx, time.Minute)
+			if err := p.Reset(soon, "o", "", audit); !errors.Is(err, engine.ErrNotApplicable) || !strings.Contains(err.Error(), `signal "yes" with the ID "x"`) {
+				t.Errorf("%d received: %v, want ErrNotApplicable that names the signal", receipts, err)
+			}
+			cancel()
+			if is := recordsOfRuns(t, s); !slices.Equal(is, was) {
+				t.Errorf("%d received: written: %q, before %q", receipts, is, was)
+			}
+			if receipts == 1 {
+				if err := p.ClearSignal(ctx, "o", "yes", "x", audit); err != nil {
+					t.Fatal(err)
+				}
+				reset(t, p, "o", "")
+			}
+			p.stop(t)
+			whole(t, s)
+			s.Close()
+		}
+	})
+}
+
 // OPS-4, OPS-5, OPS-6: a child that was begun before the point is told again if it ended since, and
 // waited for otherwise. One that was begun behind it is asked to stop, or taken up if it has a
 // ChildID.

@@ -821,7 +821,7 @@ func TestSamePut(t *testing.T) {
 }
 
 // SCH-13: a time whose id belongs to another workflow is shown and passed over. One without an active
-// deployment is tried every minute.
+// deployment is tried every minute, also if an engine whose clock is ahead has tried first.
 func TestStartsThatFail(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(memory.Store)
@@ -842,10 +842,28 @@ func TestStartsThatFail(t *testing.T) {
 		pinned := flow("pinned", nil)
 		pinned.Func, pinned.Pinned = nightly.Func, true
 		s = new(memory.Store)
-		p = boot(t, s, pinned, rareLeases, func(c *engine.Config) { c.Deployment = "blue" })
+		blue := func(c *engine.Config) { c.Deployment = "blue" }
 		zero := time.Now().Truncate(time.Hour)
-		putSchedule(t, p.Engine, hourly(pinned, nil))
-		time.Sleep(70 * time.Minute)
+		putSchedule(t, made(t, s), hourly(pinned, nil))
+		var ahead wall
+		ahead.jump(3 * time.Hour)
+		p = bootAt(t, s, &ahead, pinned, rareLeases, blue)
+		time.Sleep(time.Minute)
+		if i := scheduleOf(t, p.Engine); i.Problem == "" {
+			t.Errorf("an engine whose clock is ahead has not tried: got %+v", i)
+		}
+		p.kill()
+		var looks atomic.Int64
+		p = bootOn(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Get" && bytes.Equal(c.Key, keys.Schedule("report")) {
+				looks.Add(1)
+			}
+			return storagetest.None
+		}), pinned, rareLeases, blue)
+		time.Sleep(time.Until(zero.Add(70 * time.Minute)))
+		if n := looks.Load(); n < 10 || n > 15 {
+			t.Errorf("it has tried %d times in ten minutes", n)
+		}
 		if i := scheduleOf(t, p.Engine); !strings.Contains(i.Problem, "no deployment is active") || i.Started != 0 || !i.Next.Equal(zero.Add(time.Hour)) {
 			t.Errorf("without a deployment: got %+v", i)
 		}

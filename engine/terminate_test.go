@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -627,7 +628,8 @@ func (u *unsure) Commit(ctx context.Context, b storage.Batch) error {
 	return err
 }
 
-// A termination of unknown outcome that was applied ends the execution that there was, and not one that has begun after a reset.
+// A termination of unknown outcome that was applied ends the execution that there was and its children, and not what has begun after
+// a reset.
 func TestTerminateEndsOneExecution(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		inner := store.Open(t)
@@ -635,12 +637,13 @@ func TestTerminateEndsOneExecution(t *testing.T) {
 			if _, err := engine.Step(run, "step", func(context.Context) (int, error) { return 1, nil }); err != nil {
 				return "", err
 			}
+			endless.AsChild(engine.ChildOptions{}).Go(run, "")
 			return "done", run.Sleep(time.Hour)
 		})
 		s := &unsure{Storage: inner, is: func(b storage.Batch) bool {
 			return slices.ContainsFunc(b.Ops, func(o storage.Op) bool { return strings.Contains(string(o.Key), ":kids:o:") })
 		}}
-		p := boot(t, s, wf)
+		p := boot(t, s, wf, endless)
 		start(t, wf, p, "o", "")
 		time.Sleep(time.Minute)
 		reset := false
@@ -654,6 +657,7 @@ func TestTerminateEndsOneExecution(t *testing.T) {
 		if err := p.Terminate(ctx, "o", audit); err != nil {
 			t.Errorf("terminate: %v", err)
 		}
+		equal(t, "children, and whether they were asked to stop", childrenOf(t, p, "o"), []string{"cancelled true", "running false"})
 		time.Sleep(2 * time.Hour)
 		if i := describe(t, p, "o"); i.Status != checkpoint.StatusCompleted || !reset {
 			t.Errorf("after a reset (%v) it is %s, want it completed", reset, i.Status)
@@ -662,6 +666,64 @@ func TestTerminateEndsOneExecution(t *testing.T) {
 		intact(t, inner)
 		inner.Close()
 	})
+}
+
+// A slowScan calls then before it scans the range r for the first time.
+type slowScan struct {
+	storage.Storage
+	r    storage.Range
+	then func()
+	done atomic.Bool
+}
+
+func (s *slowScan) Unwrap() storage.Storage { return s.Storage }
+
+func (s *slowScan) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	if bytes.Equal(r.Start, s.r.Start) && !s.done.Swap(true) {
+		s.then()
+	}
+	return s.Storage.Scan(ctx, r)
+}
+
+// A workflow is reset just before its termination reads which children it has: the one that it has begun since is not asked to stop.
+func TestTerminateBesideAReset(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		inner := store.Open(t)
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			endless.AsChild(engine.ChildOptions{}).Go(run, "")
+			return "", run.Sleep(decade)
+		})
+		s := &slowScan{Storage: inner, r: keys.ChildrenOf("o")}
+		p := boot(t, inner, wf, endless)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Minute)
+		s.then = func() {
+			reset(t, p, "o", "")
+			time.Sleep(2 * time.Second)
+		}
+		e := made(t, s)
+		if err := e.Terminate(ctx, "o", audit); err != nil {
+			t.Errorf("terminate: %v", err)
+		}
+		equal(t, "children, and whether they were asked to stop", childrenOf(t, p, "o"), []string{"cancelled true", "running false"})
+		e.Close()
+		p.stop(t)
+		intact(t, inner)
+		inner.Close()
+	})
+}
+
+// childrenOf returns the states of the children of a workflow, and whether they were asked to stop, in order.
+func childrenOf(t testing.TB, p *process, id string) (children []string) {
+	t.Helper()
+	for i, err := range p.List(ctx, engine.Filter{Parent: id}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		children = append(children, fmt.Sprint(i.Status, " ", i.Cancel != nil))
+	}
+	slices.Sort(children)
+	return children
 }
 
 // requests counts the requests to cancel in a history.

@@ -192,10 +192,17 @@ func (e *Admin) resetting(ctx context.Context, wf *journal.Workflow, read *readi
 
 // signalsAgain adds to w the signals that were received behind the point.
 func (e *Admin) signalsAgain(ctx context.Context, wf *journal.Workflow, read *reading, w *journal.Write, now time.Time) error {
+	type identity struct{ name, id string }
+	again := map[identity]bool{}
 	for _, r := range read.received {
 		r.WorkflowID, r.Generation, r.Memory = wf.ID, wf.Generation, e.SignalIDRetention
 		b, err := acceptance.Again(ctx, e.Store, r, now)
-		if errors.Is(err, acceptance.ErrForgotten) {
+		if is := (identity{r.Name, r.ID}); again[is] {
+			err = fmt.Errorf("signal %q with the ID %q: %w", r.Name, r.ID, acceptance.ErrReused)
+		} else {
+			again[is] = true
+		}
+		if errors.Is(err, acceptance.ErrForgotten) || errors.Is(err, acceptance.ErrReused) {
 			return fmt.Errorf("%w: reset %q: %w", weft.ErrNotApplicable, wf.ID, err)
 		}
 		if err != nil {

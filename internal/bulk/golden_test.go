@@ -52,5 +52,9 @@ func TestGoldenRecordsOfBulks(t *testing.T) {
 		Do: weft.BulkCancel, Filter: bulk.Filter{IDPrefix: "o"}, By: "ann", Why: "bug", At: noon, Token: token, Begun: true, Engine: "host-01J",
 		Page: []bulk.Member{{ID: "order-8", Generation: "01JGZ3Q8X0000000000000000A", Life: 2, TakenUp: noon - 3}},
 	})
+	records["held"] = of(bulk.Record{
+		Do: weft.BulkUnprotect, Filter: bulk.Filter{IDPrefix: "o"}, By: "ann", Why: "closed", At: noon, Token: token, Begun: true, Engine: "host-01J",
+		Page: []bulk.Member{{ID: "order-8", Generation: "01JGZ3Q8X0000000000000000A", Held: noon - 4}},
+	})
 	golden.Check(t, "testdata/v1", records)
 }

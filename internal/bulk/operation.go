@@ -76,6 +76,14 @@ func (s *Bulks) may(ctx context.Context, r *Record, m Member, wf *journal.Workfl
 			return fmt.Errorf("%w: %s %q: it has continued as new meanwhile", weft.ErrNotApplicable, r.Do, m.ID)
 		}
 		return s.unlessActed(ctx, r, wf)
+	case weft.BulkUnprotect:
+		if wf.Protected == nil || wf.Protected.At != m.Held { // it was protected anew
+			return errDone
+		}
+	case weft.BulkProtect:
+		if wf.Protected == nil { // perhaps not any more. Of what had ended nobody knows: to protect it again is safe
+			return s.unlessActed(ctx, r, wf)
+		}
 	}
 	return nil
 }

@@ -107,6 +107,7 @@ type Member struct {
 	Life       int    `cbor:"3,keyasint,omitempty"`
 	Damage     string `cbor:"4,keyasint,omitempty"` // why its record could not be read
 	TakenUp    int64  `cbor:"5,keyasint,omitempty"` // when an operator had reset or resumed it last
+	Held       int64  `cbor:"6,keyasint,omitempty"` // when it was protected, if it was
 }
 
 // A Stop says who has stopped a bulk, and why.
@@ -254,11 +255,17 @@ func (s *Signal) digest() digest.Digest {
 	return digest.Digest{Plain: s.Digest, Canonical: s.Canonical}
 }
 
+// ownMemory is the least time for which the acceptance of a signal is remembered whose ID was made for a bulk. If a
+// bulk stands still for longer, in the middle of a page, it sends the signals of that page again.
+const ownMemory = 30 * 24 * time.Hour
+
 // incoming returns the signal to a workflow.
 func (s *Signal) incoming(id string) *acceptance.Incoming {
-	return &acceptance.Incoming{
-		WorkflowID: id, Name: s.Name, ID: s.ID, Codec: s.Codec, Data: s.Data, Digest: s.digest(), Memory: duration(s.Memory),
+	memory := duration(s.Memory)
+	if s.Own {
+		memory = max(memory, ownMemory)
 	}
+	return &acceptance.Incoming{WorkflowID: id, Name: s.Name, ID: s.ID, Codec: s.Codec, Data: s.Data, Digest: s.digest(), Memory: memory}
 }
 
 func filterOf(f weft.Filter) Filter {

@@ -255,7 +255,7 @@ func (v *server) turn(ctx context.Context, r, next *Record) error {
 }
 
 func memberOf(f inspect.Fit) Member {
-	m := Member{ID: f.ID, Generation: f.Generation, Life: f.Life, TakenUp: f.TakenUp}
+	m := Member{ID: f.ID, Generation: f.Generation, Life: f.Life, TakenUp: f.TakenUp, Held: f.Held}
 	if f.Err != nil {
 		m.Damage = reason(f.Err)
 	}

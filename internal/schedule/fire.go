@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -37,8 +38,9 @@ func (s *Schedules) Duty() worker.Duty {
 //
 // While no schedule is due within a minute, it asks the store only rarely: what another process has put
 // is then found before it is too late for MissedNone. It asks at once if a schedule was written through
-// this engine. If a schedule waits for the end of a workflow, its entry is due within a minute: so the
-// server of the engine that has let it wait looks in each poll for the hint of that end.
+// this engine. If a schedule waits for the end of a workflow, its entry is due: so the server looks in each poll
+// for the hint of that end. It looks at the schedule itself again only after a minute. It remembers that by itself,
+// because an entry never has the time of a clock.
 type server struct {
 	*Schedules
 	idle  bool      // nothing is due within a minute, as of the last look
@@ -50,9 +52,11 @@ type server struct {
 // look serves the schedules that are due. It returns after how much time there is something to do.
 func (v *server) look(ctx context.Context) (time.Duration, error) {
 	now := v.Now()
-	if news := v.news.Swap(false); !news && v.rests(now) {
+	news := v.news.Swap(false)
+	if !news && v.rests(now) {
 		return v.wait(now), nil
 	}
+	v.forgetLater(func(string) bool { return news })
 	v.idle, v.last = false, time.Now()
 	first, ok, err := v.first(ctx, keys.DueAll())
 	due := ok && !first.After(now)
@@ -113,7 +117,7 @@ func (v *server) round(ctx context.Context, now time.Time) error {
 		if kind != "sch" {
 			continue
 		}
-		if served[id] { // by a hint: that was for everything that is due
+		if served[id] || v.isLater(e.Key) { // by a hint: that was for everything that is due
 			continue
 		}
 		if len(served) == mostDue {
@@ -299,6 +303,7 @@ func (s *Schedules) start(ctx context.Context, f *firing) (again bool, _ error) 
 	_, err = s.StartTogether(ctx, p, b)
 	switch {
 	case err == nil:
+		s.forgetLater(func(entry string) bool { return entry == string(next.Due) }) // what waited there was begun
 		if next.Due != nil && bytes.Compare(next.Due, keys.DueUntil(f.now).End) < 0 {
 			s.PokePoll() // another time has passed
 		}
@@ -377,9 +382,40 @@ func (s *Schedules) overlapping(ctx context.Context, f *firing, running *journal
 		}
 		return ended(err)
 	}
-	next := *r
-	next.Due = keys.ScheduleDue(f.now.Add(retryAfter), r.ID)
-	return s.commit(ctx, r, &next, f.entry, unchanged)
+	return s.lookLater(ctx, r, *r, f.calendar, f.entry, unchanged)
+}
+
+// lookLater replaces r by next, which says why nothing can be started at present, unless that is what r says, and has this
+// engine look at the schedule again after a minute. It reports whether to decide again.
+func (s *Schedules) lookLater(ctx context.Context, r *Record, next Record, c *cron.Calendar, entry []byte, unchanged storage.Batch) (again bool, err error) {
+	next.look(c)
+	if next.Problem != r.Problem || !bytes.Equal(next.Due, r.Due) || !bytes.Equal(entry, r.Due) {
+		again, err = s.commit(ctx, r, &next, entry, unchanged)
+	}
+	if again || err != nil || next.Due == nil {
+		return again, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.later == nil {
+		s.later = map[string]time.Time{}
+	}
+	s.later[string(next.Due)] = time.Now().Add(retryAfter)
+	return false, nil
+}
+
+// isLater reports whether this engine is to look at the schedule of entry only later.
+func (s *Schedules) isLater(entry []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Before(s.later[string(entry)])
+}
+
+// forgetLater forgets the entries at which this engine is to look again by now, and those for which also is true.
+func (s *Schedules) forgetLater(also func(entry string) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.later, func(entry string, at time.Time) bool { return also(entry) || !time.Now().Before(at) })
 }
 
 // ended reports whether to decide again after a workflow was asked to end, which may have ended by
@@ -430,15 +466,17 @@ func (s *Schedules) refused(ctx context.Context, f *firing) (again bool, _ error
 	return s.commit(ctx, r, next, f.entry, unchanged)
 }
 
-// troubled records why r could not start a workflow, and has an engine try again in a minute.
+// troubled records why r could not start a workflow, and has this engine try again in a minute.
 func (s *Schedules) troubled(ctx context.Context, r *Record, entry []byte, cause error) error {
-	now := s.Now()
+	c, err := r.calendar()
+	if err != nil {
+		return nil // it is for the engines that know its zone
+	}
 	next := *r
-	if next.note(cause.Error(), now) {
+	if next.note(cause.Error(), s.Now()) {
 		s.Log.Warn("weft: schedule could not start a workflow", "schedule", r.ID, "reason", cause)
 	}
-	next.Due = keys.ScheduleDue(now.Add(retryAfter), r.ID)
-	_, err := s.commit(ctx, r, &next, entry, storage.Batch{}) // after a conflict the next look decides
+	_, err = s.lookLater(ctx, r, next, c, entry, storage.Batch{}) // after a conflict the next look decides
 	return err
 }
 

@@ -29,8 +29,9 @@ type Schedules struct {
 
 	news atomic.Bool // a schedule was written: the duty is to look
 
-	mu   lock.Mutex
-	told map[string]bool // what was logged by the duty, so that it is once; guarded by mu
+	mu    lock.Mutex           // guards the fields below
+	told  map[string]bool      // what was logged by the duty, so that it is once
+	later map[string]time.Time // entries whose schedules wait, or have a problem: when this engine looks at them again
 }
 
 // tell has the duty look at once, because a schedule was written.

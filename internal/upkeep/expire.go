@@ -115,6 +115,12 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 				signals = append(signals, *b)
 			}
 		}
+		if record.Damaged(err) { // it must not keep what expires later
+			if l.Once("expired " + string(entry.Key)) {
+				l.Worker.Log.Error("weft: what has expired cannot be read; it is not removed", "error", err)
+			}
+			continue
+		}
 		if err == nil && len(signals) == expiredAtOnce {
 			err = x.commitExpired(ctx, signals)
 			signals = nil

@@ -45,6 +45,7 @@ type Changing struct {
 func (e *Worker) Change(ctx context.Context, id string, c Change) error {
 	var last *Changing            // the last try
 	var refused *journal.Workflow // the record whose being unchanged was the only condition of a refused commit
+	times := 0                    // how often in a row that was refused: its owner may change it, and change it back
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		wf, err := e.Load(ctx, id)
 		if err != nil {
@@ -56,7 +57,10 @@ func (e *Worker) Change(ctx context.Context, id string, c Change) error {
 				return err
 			}
 		}
-		if refused != nil && string(refused.Raw()) == string(wf.Raw()) {
+		if refused == nil || string(refused.Raw()) != string(wf.Raw()) {
+			times = 0
+		}
+		if times == 10 {
 			return settle.Contradiction(keys.Workflow(id))
 		}
 		if err := wf.Understood(); err != nil && !c.Anyway {
@@ -88,6 +92,7 @@ func (e *Worker) Change(ctx context.Context, id string, c Change) error {
 		// After a conflict or an unknown outcome, read again what is there.
 		if refused = nil; errors.Is(err, storage.ErrConflict) && len(d.Batch.If) == 1 {
 			refused, wait = wf, min(wait, 4*time.Millisecond)
+			times++
 		}
 		if !backoff.Wait(ctx, wait) {
 			return ctx.Err()

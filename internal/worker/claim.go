@@ -334,6 +334,9 @@ func (l *Incarnation) continueAs(next, x *run.Execution) {
 	x.Shut() // what was sent to x is for next
 	l.Launch(next)
 	l.remove(x)
+	if l.ctx.Err() != nil { // another engine executes it
+		l.Worker.lookAgain(x.ID)
+	}
 	x.AwaitAttempts()
 	l.Running.Done()
 }

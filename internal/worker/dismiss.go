@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/journal"
@@ -14,8 +15,19 @@ import (
 
 // Dismiss asks the children of a terminated workflow to stop, except those with
 // ParentEndAbandon. Then it removes the entry that had it asked, unless only a newer release can
-// ask some of them. It may be interrupted anywhere and called again.
+// ask some of them. It may be interrupted anywhere and called again, also after a reset: the workflow
+// may have begun other children since.
 func (e *Worker) Dismiss(ctx context.Context, id, generation string) error {
+	removed := storage.Batch{Ops: []storage.Op{storage.Delete(keys.Dismissal(id, generation))}}
+	parent, err := journal.Load(ctx, e.Store, id)
+	switch {
+	case errors.Is(err, storage.ErrNotFound), err == nil && parent.Generation != generation: // its children are not known any more
+		return e.Store.Commit(ctx, removed)
+	case err != nil:
+		return err
+	case !dismisses(parent, generation): // the reset has removed the entry
+		return nil
+	}
 	newer := false
 	for entry, err := range storage.All(ctx, e.Store, keys.ChildrenOf(id)) {
 		if err != nil {
@@ -34,7 +46,17 @@ func (e *Worker) Dismiss(ctx context.Context, id, generation string) error {
 	if newer {
 		return nil
 	}
-	return e.Store.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(keys.Dismissal(id, generation))}})
+	removed.If = []storage.Condition{parent.Unchanged()} // else it may be the entry of another termination
+	if err := e.Store.Commit(ctx, removed); !errors.Is(err, storage.ErrConflict) {
+		return err
+	}
+	return nil // if the entry is needed no more, a later look removes it
+}
+
+// dismisses reports whether the children of a generation of wf are to stop because it is terminated.
+func dismisses(wf *journal.Workflow, generation string) bool {
+	terminated := wf.Status.Terminal() && wf.Cancel != nil && wf.Cancel.Terminated
+	return wf.Generation == generation && (terminated || wf.Tombstone())
 }
 
 func (e *Worker) dismissChild(ctx context.Context, parent, generation string, entry storage.Entry) error {
@@ -47,7 +69,24 @@ func (e *Worker) dismissChild(ctx context.Context, parent, generation string, en
 		return err
 	}
 	p := &journal.Parent{ID: parent, Generation: generation, Operation: operation}
-	err = e.RequestCancel(ctx, c.ID, p, weft.Actor{Reason: fmt.Sprintf("termination of parent %q", parent)})
+	change := e.Cancellation(c.ID, p, weft.Actor{Reason: fmt.Sprintf("termination of parent %q", parent)})
+	decide := change.Decide
+	change.Decide = func(ctx context.Context, wf *journal.Workflow) (*Changing, error) {
+		d, err := decide(ctx, wf)
+		if d == nil || err != nil {
+			return nil, err
+		}
+		now, err := journal.Load(ctx, e.Store, parent)
+		if err != nil || !dismisses(now, generation) {
+			return nil, err
+		}
+		// The end of a child that has not begun has this condition already.
+		if is := now.Unchanged(); !slices.ContainsFunc(d.Batch.If, func(c storage.Condition) bool { return string(c.Key) == string(is.Key) }) {
+			d.Batch.If = append(d.Batch.If, is)
+		}
+		return d, nil
+	}
+	err = e.Change(ctx, c.ID, change)
 	if errors.Is(err, weft.ErrTerminal) || errors.Is(err, weft.ErrNotFound) {
 		return nil
 	}
