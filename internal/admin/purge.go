@@ -125,7 +125,7 @@ func (e *Admin) dismissFirst(ctx context.Context, wf *journal.Workflow) error {
 	case err != nil:
 		return err
 	}
-	return e.Dismiss(ctx, wf.ID, wf.Generation)
+	return Dismiss(ctx, e.Worker, wf.ID, wf.Generation)
 }
 
 // Remove commits several decisions at once: all of them, or, after storage.ErrConflict, none.

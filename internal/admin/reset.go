@@ -143,7 +143,7 @@ func (e *Admin) resetting(ctx context.Context, wf *journal.Workflow, read *readi
 	}
 	terminated := wf.Cancel != nil && wf.Cancel.Terminated
 	if terminated && !e.Staged { // its children are asked to stop, and not those that it will start
-		if err := e.Dismiss(ctx, wf.ID, wf.Generation); err != nil {
+		if err := Dismiss(ctx, e.Worker, wf.ID, wf.Generation); err != nil {
 			return nil, err
 		}
 	}

@@ -84,7 +84,7 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor,
 	e.PokePoll() // a slot of its queue may be free
 	soon, cancel := context.WithTimeout(ctx, dismissFor)
 	defer cancel()
-	if err := e.Dismiss(soon, id, ended.Generation); err != nil {
+	if err := Dismiss(soon, e.Worker, id, ended.Generation); err != nil {
 		e.Log.Warn("weft: children of a terminated workflow were not asked to stop yet; an engine will ask them", "workflow", id, "error", err)
 	}
 	return nil

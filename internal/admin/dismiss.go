@@ -1,4 +1,4 @@
-package worker
+package admin
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -17,7 +18,7 @@ import (
 // ParentEndAbandon. Then it removes the entry that had it asked, unless only a newer release can
 // ask some of them. It may be interrupted anywhere and called again, also after a reset: the workflow
 // may have begun other children since.
-func (e *Worker) Dismiss(ctx context.Context, id, generation string) error {
+func Dismiss(ctx context.Context, e *worker.Worker, id, generation string) error {
 	removed := storage.Batch{Ops: []storage.Op{storage.Delete(keys.Dismissal(id, generation))}}
 	parent, err := journal.Load(ctx, e.Store, id)
 	switch {
@@ -33,7 +34,7 @@ func (e *Worker) Dismiss(ctx context.Context, id, generation string) error {
 		if err != nil {
 			return err
 		}
-		err = e.dismissChild(ctx, id, generation, entry)
+		err = dismissChild(ctx, e, id, generation, entry)
 		switch {
 		case errors.Is(err, storage.ErrFutureFormat):
 			newer = true
@@ -59,7 +60,7 @@ func dismisses(wf *journal.Workflow, generation string) bool {
 	return wf.Generation == generation && (terminated || wf.Tombstone())
 }
 
-func (e *Worker) dismissChild(ctx context.Context, parent, generation string, entry storage.Entry) error {
+func dismissChild(ctx context.Context, e *worker.Worker, parent, generation string, entry storage.Entry) error {
 	operation, err := keys.Last(entry.Key)
 	if err != nil {
 		return err
@@ -71,7 +72,7 @@ func (e *Worker) dismissChild(ctx context.Context, parent, generation string, en
 	p := &journal.Parent{ID: parent, Generation: generation, Operation: operation}
 	change := e.Cancellation(c.ID, p, weft.Actor{Reason: fmt.Sprintf("termination of parent %q", parent)})
 	decide := change.Decide
-	change.Decide = func(ctx context.Context, wf *journal.Workflow) (*Changing, error) {
+	change.Decide = func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error) {
 		d, err := decide(ctx, wf)
 		if d == nil || err != nil {
 			return nil, err
