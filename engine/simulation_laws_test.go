@@ -216,7 +216,7 @@ func (l *laws) applied(o *opening, asked bool, b storage.Batch, was map[string][
 		case "stream", "chunk":
 			l.streamed(touch(parts[1]), op, parts, was, gone)
 		case "sigres", "inbox", "sig":
-			l.signal(o, touch(parts[1]), op, parts, there, gone)
+			l.signal(o, touch(parts[1]), op, parts, was[string(op.Key)], gone)
 		}
 	}
 	for _, t := range all {
@@ -323,8 +323,9 @@ func (l *laws) lives(t *touched) {
 	}
 }
 
-// signal takes in a change of a key of a signal's.
-func (l *laws) signal(o *opening, t *touched, op storage.Op, parts []string, there, gone bool) {
+// signal takes in a change of a key of a signal's, which was there if was is not nil.
+func (l *laws) signal(o *opening, t *touched, op storage.Op, parts []string, was []byte, gone bool) {
+	there := was != nil
 	switch {
 	case parts[0] == "sig":
 		t.waiting[parts[2]+"/"+parts[3]] = !gone
@@ -342,6 +343,12 @@ func (l *laws) signal(o *opening, t *touched, op storage.Op, parts []string, the
 			l.wrong("SG5: place %q follows %d", op.Key, t.place)
 		}
 		t.places[signal], t.place = seq, max(t.place, seq)
+	case parts[0] == "sigres" && there && !gone && resetBy(t) != nil: // the signal waits again, and is remembered from then on
+		before, err := acceptance.OpenAccepted(storage.Entry{Key: op.Key, Value: was})
+		after, err2 := acceptance.OpenAccepted(storage.Entry{Key: op.Key, Value: op.Value})
+		if err != nil || err2 != nil || before != after || bytes.Equal(was, op.Value) { // when it is forgotten is no part of the answer
+			l.wrong("SG1: the acceptance %q is changed by a reset, and more than for how long: %+v, and was %+v: %v", op.Key, after, before, errors.Join(err, err2))
+		}
 	case parts[0] == "sigres":
 		if there || gone {
 			l.wrong("SG1: the acceptance %q is changed", op.Key)
