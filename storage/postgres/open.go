@@ -36,10 +36,6 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 		mayCancel(c)
 		return nil
 	}
-	config.AfterRelease = func(c *pgx.Conn) bool {
-		cancels(c, true) // after a Transact
-		return true
-	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, wrap("open", err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/postgres/internal/observed"
@@ -72,7 +73,12 @@ func (s *Store) Transact(ctx context.Context, f func(ctx context.Context) (stora
 func (s *Store) transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
 	// Do not use the caller's context: it could interrupt COMMIT.
 	own := context.WithoutCancel(ctx)
-	tx, err := s.begin(own)
+	conn, err := s.acquire(own)
+	if err != nil {
+		return wrap("transact", err)
+	}
+	defer conn.Release()
+	tx, err := beginTx(own, conn.Conn())
 	if err != nil {
 		return wrap("transact", err)
 	}
@@ -99,6 +105,9 @@ func (s *Store) transact(ctx context.Context, f func(ctx context.Context) (stora
 	defer cancel()
 	cancels(tx.Conn(), false)
 	err = tx.Commit(bounded)
+	if !tx.Conn().IsClosed() { // else pgconn ends it in the background
+		cancels(tx.Conn(), true)
+	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); err == nil || ok && e.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrTxCommitRollback) {
 		return wrap("transact", err)
 	}
@@ -115,11 +124,17 @@ func (s *Store) stage(ctx context.Context, tx pgx.Tx, b storage.Batch) error {
 	return s.WithTx(tx).Commit(ctx, b)
 }
 
-// begin begins a transaction without timeouts, for a function that may take long.
-func (s *Store) begin(ctx context.Context) (pgx.Tx, error) {
+func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, roundTripTimeout)
 	defer cancel()
-	tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
+	return s.pool.Acquire(ctx)
+}
+
+// beginTx begins a transaction without timeouts, for a function that may take long.
+func beginTx(ctx context.Context, conn *pgx.Conn) (pgx.Tx, error) {
+	ctx, cancel := context.WithTimeout(ctx, roundTripTimeout)
+	defer cancel()
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
 	if err != nil {
 		return nil, err
 	}
