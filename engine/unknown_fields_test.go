@@ -48,7 +48,7 @@ var recordKinds = map[string]fate{
 	"wf pub":          replaced, // by the next value
 	"sig":             written,
 	"inbox":           written,
-	"sigres":          written,
+	"sigres":          rewritten,
 	"sigseq":          rewritten,
 	"upd":             written,
 	"upr":             replaced, // by the answer
