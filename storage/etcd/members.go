@@ -114,6 +114,8 @@ func (s *Store) read(ctx context.Context, call func(context.Context) error) erro
 			return storage.ErrClosed
 		case ctx.Err() != nil:
 			return errors.Join(ctx.Err(), err)
+		case over(ctx):
+			return errors.Join(context.DeadlineExceeded, err)
 		case inner.Err() != nil || !away(err) && !renewed(err):
 			return err
 		}
