@@ -1131,14 +1131,30 @@ func isWorkflowError(err error) bool {
 	return ok
 }
 
+// waitingRuns boots an engine with three workflows that wait for a signal.
+func waitingRuns(t testing.TB, s storage.Storage) (p *process, asks *engine.Workflow[string, string], ids []string) {
+	t.Helper()
+	asks = flow("asks", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+	p = boot(t, s, asks, leases)
+	ids = several(t, asks, p, "o", 3)
+	time.Sleep(time.Second)
+	return p, asks, ids
+}
+
+// midPage checks that a bulk was killed before its page was counted, so that the page is repeated.
+func midPage(t testing.TB, e *engine.Engine, bulk string) {
+	t.Helper()
+	if n := bulkOf(t, e, bulk).Done; n != 0 {
+		t.Fatalf("%d are counted: the page is not repeated", n)
+	}
+}
+
 // resetMidPage has an operator reset a workflow on which the bulk "stop" has acted, after a crash in the middle of its
 // page. It returns the operator's engine, which executes nothing.
 func resetMidPage(t testing.TB, s storage.Storage, wf engine.Definition, id string) *engine.Engine {
 	t.Helper()
 	e := made(t, s, wf, leases)
-	if n := bulkOf(t, e, "stop").Done; n != 0 {
-		t.Fatalf("%d are counted: the page is not repeated", n)
-	}
+	midPage(t, e, "stop")
 	if err := e.Reset(ctx, id, "", audit); err != nil {
 		t.Fatal(err)
 	}
@@ -1151,10 +1167,7 @@ func TestBulkStopsNothingTwice(t *testing.T) {
 		t.Run(string(do), func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				s := new(memory.Store)
-				asks := flow("asks", func(run *engine.Run) (string, error) { return yes.Receive(run) })
-				p := boot(t, s, asks, leases)
-				ids := several(t, asks, p, "o", 3)
-				time.Sleep(time.Second)
+				p, asks, ids := waitingRuns(t, s)
 				startBulk(t, p.Engine, "stop", engine.Bulk{Do: do, Filter: engine.Filter{IDPrefix: "o"}, Rate: activity.Rate{Count: 1, Per: time.Second}})
 				eventually(t, "end of the first", func() bool { return stateOf(t, p, ids[0])[0] == "cancelled" })
 				p.kill()
@@ -1178,10 +1191,7 @@ func TestBulkTakesNothingBackTwice(t *testing.T) {
 		t.Run(string(do), func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				s := new(memory.Store)
-				asks := flow("asks", func(run *engine.Run) (string, error) { return yes.Receive(run) })
-				p := boot(t, s, asks, leases)
-				ids := several(t, asks, p, "o", 3)
-				time.Sleep(time.Second)
+				p, asks, ids := waitingRuns(t, s)
 				by := p.Unprotect // how an operator takes back what the bulk does
 				if do == engine.BulkUnprotect {
 					by = p.Protect
@@ -1205,9 +1215,7 @@ func TestBulkTakesNothingBackTwice(t *testing.T) {
 				}
 				p.kill()
 				p = boot(t, s, asks, leases)
-				if n := bulkOf(t, p.Engine, "hold").Done; n != 0 {
-					t.Fatalf("%d are counted: the page is not repeated", n)
-				}
+				midPage(t, p.Engine, "hold")
 				if i := whenEnded(t, p.Engine, "hold"); i.Done != 3 || i.Refused != 0 {
 					t.Errorf("got %+v", i)
 				}

@@ -1095,44 +1095,6 @@ func TestReplayOfAnEndThatContinuesNow(t *testing.T) {
 	})
 }
 
-// A stalling store lets nothing through for some time, once it is armed and has applied a commit that puts a key.
-type stalling struct {
-	storage.Storage
-	put   []byte
-	lasts time.Duration
-	armed atomic.Bool
-	until atomic.Pointer[time.Time]
-}
-
-func (s *stalling) Unwrap() storage.Storage { return s.Storage }
-
-func (s *stalling) wait() {
-	if until := s.until.Load(); until != nil {
-		time.Sleep(time.Until(*until))
-	}
-}
-
-func (s *stalling) Get(ctx context.Context, key []byte) ([]byte, error) {
-	s.wait()
-	return s.Storage.Get(ctx, key)
-}
-
-func (s *stalling) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
-	s.wait()
-	return s.Storage.Scan(ctx, r)
-}
-
-func (s *stalling) Commit(ctx context.Context, b storage.Batch) error {
-	s.wait()
-	err := s.Storage.Commit(ctx, b)
-	if slices.ContainsFunc(b.Ops, func(o storage.Op) bool { return bytes.Equal(o.Key, s.put) }) && s.armed.Swap(false) {
-		until := time.Now().Add(s.lasts)
-		s.until.Store(&until)
-		s.wait()
-	}
-	return err
-}
-
 // CAN-4: the lease of an engine ends while it commits the next life of a run. Another engine executes that, and who waits for the
 // result at the first one gets it.
 func TestResultOfALifeThatAnotherEngineBegins(t *testing.T) {
@@ -1145,11 +1107,19 @@ func TestResultOfALifeThatAnotherEngineBegins(t *testing.T) {
 			}
 			return v, err
 		})
-		slow := &stalling{Storage: sharedStore{s}, put: keys.Input("o"), lasts: time.Minute}
-		p := boot(t, slow, wf, leases)
+		var armed atomic.Bool
+		var until atomic.Int64 // when the store lets something through, in microseconds
+		stall := func() { time.Sleep(time.Until(time.UnixMicro(until.Load()))) }
+		p := boot(t, &turnstile{&hooked{Storage: sharedStore{s}, afterCommit: func(b storage.Batch) error {
+			if touches(b, "wf:o:in") && armed.Swap(false) {
+				until.Store(time.Now().Add(time.Minute).UnixMicro())
+				stall()
+			}
+			return nil
+		}}, stall}, wf, leases)
 		h := start(t, wf, p, "o", "")
 		time.Sleep(time.Second)
-		slow.armed.Store(true)
+		armed.Store(true)
 		got := make(chan string, 1)
 		go func() {
 			soon, cancel := context.WithTimeout(ctx, time.Hour)

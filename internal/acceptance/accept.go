@@ -91,6 +91,9 @@ type accepted struct {
 	Digest           []byte `cbor:"7,keyasint"`
 	Generation       string `cbor:"8,keyasint"`
 	Canonical        []byte `cbor:"9,keyasint,omitempty"` // with Digest, it identifies the payload
+
+	raw     []byte         // the record, and
+	unknown record.Unknown // what of it a later release wrote
 }
 
 func (a *accepted) identity() digest.Digest {
@@ -169,8 +172,8 @@ func readAccepted(ctx context.Context, s storage.Storage, in *Incoming) (*accept
 	if raw == nil {
 		return nil, err
 	}
-	var a accepted
-	_, err = record.Open(key, raw, version, &a)
+	a := accepted{raw: raw}
+	a.unknown, err = record.Open(key, raw, version, &a)
 	return &a, err
 }
 

@@ -32,6 +32,11 @@ var ErrForgotten = errors.New("its acceptance was forgotten, and its payload is 
 // acceptance was forgotten. A workflow has one payload for an ID.
 var ErrReused = errors.New("its ID was used again after its acceptance was forgotten")
 
+// Reused is the error that wraps ErrReused.
+func (r *Received) Reused() error {
+	return fmt.Errorf("signal %q with the ID %q: %w", r.Name, r.ID, ErrReused)
+}
+
 // Again decides that a signal which was consumed is there again, in its place in the inbox, and that
 // it is accepted. A repetition gets the first answer as long as that is remembered. The error wraps
 // ErrReused if another signal with its ID waits.
@@ -46,34 +51,29 @@ func Again(ctx context.Context, s storage.Storage, r Received, now time.Time) (s
 	}
 	switch _, err := s.Get(ctx, keys.Signal(r.WorkflowID, r.Name, r.ID)); {
 	case err == nil:
-		return b, fmt.Errorf("signal %q with the ID %q: %w", r.Name, r.ID, ErrReused)
+		return b, r.Reused()
 	case !errors.Is(err, storage.ErrNotFound):
 		return b, err
 	}
 	expires := now.Add(r.Memory)
-	_, raw, err := readAnswer(ctx, s, &Incoming{WorkflowID: r.WorkflowID, Name: r.Name, ID: r.ID})
+	a, err := readAccepted(ctx, s, &Incoming{WorkflowID: r.WorkflowID, Name: r.Name, ID: r.ID})
 	switch {
 	case err != nil:
 		return b, err
-	case raw != nil:
+	case a != nil:
 		// It may expire until the signal is there. And who has seen before that it has expired, and that no signal
 		// waits, must find it changed.
-		var a accepted
-		unknown, err := record.Open(key, raw, version, &a)
-		if err != nil {
-			return b, err
-		}
 		entry := func() []byte {
 			return keys.ExpiringSignal(time.UnixMicro(a.ExpiresAt), r.WorkflowID, r.Name, r.ID)
 		}
 		b.Ops = append(b.Ops, storage.Delete(entry()))
 		at = time.UnixMicro(a.AcceptedAt)
 		a.ExpiresAt = max(a.ExpiresAt+1, expires.UnixMicro())
-		later, err := record.Seal(key, version, &a, unknown)
+		later, err := record.Seal(key, version, a, a.unknown)
 		if err != nil {
 			return b, err
 		}
-		b.If = append(b.If, storage.Equal(key, raw))
+		b.If = append(b.If, storage.Equal(key, a.raw))
 		b.Ops = append(b.Ops, storage.Put(key, later), storage.Put(entry(), nil))
 	case r.Codec != "":
 		return b, fmt.Errorf("signal %q with the ID %q: %w", r.Name, r.ID, ErrForgotten)

@@ -195,12 +195,14 @@ func (e *Admin) signalsAgain(ctx context.Context, wf *journal.Workflow, read *re
 	type identity struct{ name, id string }
 	again := map[identity]bool{}
 	for _, r := range read.received {
-		r.WorkflowID, r.Generation, r.Memory = wf.ID, wf.Generation, e.SignalIDRetention
-		b, err := acceptance.Again(ctx, e.Store, r, now)
+		var b storage.Batch
+		var err error
 		if is := (identity{r.Name, r.ID}); again[is] {
-			err = fmt.Errorf("signal %q with the ID %q: %w", r.Name, r.ID, acceptance.ErrReused)
+			err = r.Reused()
 		} else {
 			again[is] = true
+			r.WorkflowID, r.Generation, r.Memory = wf.ID, wf.Generation, e.SignalIDRetention
+			b, err = acceptance.Again(ctx, e.Store, r, now)
 		}
 		if errors.Is(err, acceptance.ErrForgotten) || errors.Is(err, acceptance.ErrReused) {
 			return fmt.Errorf("%w: reset %q: %w", weft.ErrNotApplicable, wf.ID, err)

@@ -141,12 +141,16 @@ func (l *Incarnation) deregister() {
 			}
 		}
 	}
-	how := membership.ShutDown
-	if l.cut.Load() {
-		how = membership.ShutDownEarly
-	}
-	unsaid.Store(l.name, how)
+	unsaid.Store(l.name, shutDown(l.cut.Load()))
 	l.Worker.Log.Warn("weft: engine could not deregister", "incarnation", l.name, "error", err)
+}
+
+// shutDown is the state of an incarnation that has ended by itself, and has cut attempts off or has not.
+func shutDown(cut bool) membership.Vitality {
+	if cut {
+		return membership.ShutDownEarly
+	}
+	return membership.ShutDown
 }
 
 // vital returns the state of an incarnation. On a shared store it depends on the lease.
@@ -180,10 +184,8 @@ func (l *Incarnation) Gone(ctx context.Context, incarnation string) (bool, error
 // judge is vital for a record of another incarnation that was already read.
 func (l *Incarnation) judge(ctx context.Context, incarnation string, raw []byte, r *membership.Registration) (membership.Vitality, error) {
 	switch {
-	case r.Stopped != 0 && r.Cut:
-		return membership.ShutDownEarly, nil
 	case r.Stopped != 0:
-		return membership.ShutDown, nil
+		return shutDown(r.Cut), nil
 	case r.Dead:
 		return membership.Dead, nil
 	case l.Shared():

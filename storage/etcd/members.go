@@ -88,16 +88,18 @@ func (s *Store) ask(caller context.Context, limit time.Duration, call func(conte
 	switch {
 	case !away(err):
 		s.members.answered(turn)
-	case !over(caller) || s.members.ended(turn, began):
+	case over(caller) == nil || s.members.ended(turn, began):
 		s.members.leave(turn)
 	}
 	return err
 }
 
-// over reports whether ctx has ended. Its deadline may have passed before its timer says so.
-func over(ctx context.Context) bool {
-	deadline, some := ctx.Deadline()
-	return ctx.Err() != nil || some && !time.Now().Before(deadline)
+// over returns why ctx has ended, or nil. Its deadline may have passed before its timer says so.
+func over(ctx context.Context) error {
+	if deadline, some := ctx.Deadline(); ctx.Err() == nil && some && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
 }
 
 // read makes a call that may be repeated, until a member answers it.
@@ -107,15 +109,14 @@ func (s *Store) read(ctx context.Context, call func(context.Context) error) erro
 	defer context.AfterFunc(s.ctx, cancel)()
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		err := s.ask(inner, silence, call)
+		why := over(ctx)
 		switch {
 		case err == nil:
 			return nil
 		case s.ctx.Err() != nil:
 			return storage.ErrClosed
-		case ctx.Err() != nil:
-			return errors.Join(ctx.Err(), err)
-		case over(ctx):
-			return errors.Join(context.DeadlineExceeded, err)
+		case why != nil:
+			return errors.Join(why, err)
 		case inner.Err() != nil || !away(err) && !renewed(err):
 			return err
 		}
