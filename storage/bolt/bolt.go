@@ -60,9 +60,10 @@ type Store struct {
 	queue    *group.Queue
 	known    known.Keys // of the leader of a group: what the bucket contains
 
-	begin  sync.Mutex            // held while a transaction begins
-	broken atomic.Pointer[error] // the error of all calls after giveUp
-	stuck  atomic.Bool           // bbolt panicked with its locks held
+	begin    sync.Mutex            // held while a transaction begins
+	flushing atomic.Pointer[flush] // the commit in progress
+	broken   atomic.Pointer[error] // the error of all calls after giveUp
+	stuck    atomic.Bool           // bbolt panicked with its locks held
 
 	calls  sync.RWMutex // read-locked by reads, locked by Close
 	closed bool         // guarded by calls

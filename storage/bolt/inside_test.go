@@ -1,14 +1,19 @@
 package bolt
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -325,5 +330,99 @@ func TestFullAtTheSyncOfTheMetaPage(t *testing.T) {
 		if written != errors.Is(err, syscall.ENOSPC) || !written && err != nil {
 			t.Errorf("written = %v: Get fails with %v", written, err)
 		}
+	}
+}
+
+// TestReadsShowWhatIsSynced reads while a commit syncs the meta page, which the map already shows.
+func TestReadsShowWhatIsSynced(t *testing.T) {
+	for what, failure := range map[string]error{"synced": nil, "not synced": syscall.EIO} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := openInside(t)
+				if err := s.Commit(t.Context(), batch("a", []byte("1"))); err != nil {
+					t.Fatal(err)
+				}
+				tx, err := s.db.Begin(true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				end := s.flush(tx.ID())
+				if v, err := s.Get(t.Context(), []byte("a")); err != nil || string(v) != "1" {
+					t.Errorf("before the meta page is written: got %q and error %v, want 1", v, err)
+				}
+				if err := errors.Join(tx.Bucket(s.bucket).Put([]byte("a"), []byte("2")), tx.Commit()); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if v, err := s.Get(ctx, []byte("a")); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("before it is synced: got %q and error %v, want to wait", v, err)
+				}
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					v, err := s.Get(t.Context(), []byte("a"))
+					if !errors.Is(err, failure) || failure == nil && string(v) != "2" {
+						t.Errorf("when the commit has ended: got %q and error %v, want 2 or %v", v, err, failure)
+					}
+				})
+				synctest.Wait()
+				if failure != nil {
+					s.giveUp(failure)
+				}
+				end()
+				wg.Wait()
+			})
+		})
+	}
+}
+
+// TestReadsBesideACommit reads while commits are in progress. No read ends with what the present one writes.
+func TestReadsBesideACommit(t *testing.T) {
+	torture.Slow(t)
+	s := openInside(t)
+	put := func(i int) {
+		if err := s.Commit(t.Context(), batch("a", strconv.AppendInt(nil, int64(i), 10))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(0)
+	var first int // the transaction that put 0; each has the next ID
+	if err := s.db.View(func(tx *bbolt.Tx) error { first = tx.ID(); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	var beside, early atomic.Int64
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				v, err := s.Get(t.Context(), []byte("a"))
+				f := s.flushing.Load() // a later one than that for which Get may have waited
+				got, wrong := strconv.Atoi(string(v))
+				if err != nil || wrong != nil {
+					t.Error(err, wrong)
+					return
+				}
+				if f != nil {
+					beside.Add(1)
+					if first+got >= f.id {
+						early.Add(1)
+					}
+				}
+			}
+		})
+	}
+	for i := 1; i <= 200 || i <= 1000 && beside.Load() < 100; i++ {
+		put(i)
+	}
+	close(stop)
+	wg.Wait()
+	if early.Load() > 0 || beside.Load() < 100 {
+		t.Errorf("%d of %d reads beside a commit saw what it had not synced; want none of 100 or more", early.Load(), beside.Load())
 	}
 }

@@ -64,6 +64,10 @@ func (s *Store) openFile(mapSize int) error {
 		if err := s.place(path); err != nil {
 			return nil, err
 		}
+		// A process that was killed may have written what it did not sync, and what is read is said to be durable.
+		if err := f.Sync(); err != nil {
+			return nil, err
+		}
 		return f, check(f, s.bucket)
 	}
 	err := guarded(func() (err error) {

@@ -15,7 +15,7 @@ func (s *Store) Get(ctx context.Context, key []byte) (value []byte, err error) {
 	err = s.read(ctx, func(b *bbolt.Bucket) error {
 		k, v := b.Cursor().Seek(key) // Bucket.Get would return nil for a nested bucket
 		switch {
-		case !bytes.Equal(k, key):
+		case k == nil || !bytes.Equal(k, key):
 			return storage.ErrNotFound
 		case v == nil:
 			return nested(k)
@@ -72,12 +72,47 @@ func (s *Store) read(ctx context.Context, f func(*bbolt.Bucket) error) error {
 			return err
 		}
 		defer tx.Rollback()
+		if err := s.flushed(ctx, tx.ID()); err != nil {
+			return err
+		}
 		b := tx.Bucket(s.bucket)
 		if b == nil {
 			return s.noBucket()
 		}
 		return f(b)
 	})
+}
+
+// A flush is a commit in progress. While bbolt syncs its last page, the map already shows what the commit wrote, and a
+// power loss may still undo it.
+type flush struct {
+	id   int           // of its transaction
+	done chan struct{} // closed when it has ended
+}
+
+// flush makes reads that see transaction id wait until end is called.
+func (s *Store) flush(id int) (end func()) {
+	f := &flush{id: id, done: make(chan struct{})}
+	s.flushing.Store(f)
+	return func() {
+		s.flushing.Store(nil)
+		close(f.done)
+	}
+}
+
+// flushed waits until what transaction id shows is on the disk.
+func (s *Store) flushed(ctx context.Context, id int) error {
+	if f := s.flushing.Load(); f != nil && f.id <= id {
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if why := s.broken.Load(); why != nil { // the flush has failed
+		return *why
+	}
+	return nil
 }
 
 func (s *Store) noBucket() error {

@@ -82,9 +82,10 @@ func (s *Store) write(tx *bbolt.Tx, batches []storage.Batch, verdicts []error) (
 
 // commit commits tx. A panic comes from the nodes that bbolt was about to write, so nothing
 // was written. An error may come from a sync. Then the map may show data that is not on the
-// disk, so the store gives up.
+// disk, so the store gives up. Until it is known, reads of this transaction wait.
 func (s *Store) commit(tx *bbolt.Tx) error {
 	id, panicked := tx.ID(), true
+	defer s.flush(id)()
 	err := guarded(func() error {
 		err := tx.Commit()
 		panicked = false

@@ -79,6 +79,8 @@ func cancelledIsAllOrNothing(t *trial) {
 				return fmt.Errorf("Commit answered nil: got %d of its 2 entries, want 2", n)
 			case errors.Is(answer, storage.ErrConflict):
 				return errors.New("Commit without conditions: got ErrConflict, want any other answer")
+			case withdrawn(answer) && n != 0:
+				return fmt.Errorf("Commit answered with a *WithdrawnError (%w): got %d of its 2 entries, want none", answer, n)
 			case n != 0 && n != 2:
 				return fmt.Errorf("Commit answered %v: got %d of its 2 entries, want all or none", answer, n)
 			}
@@ -107,12 +109,21 @@ func cancelledIsNoConflict(t *trial) {
 			if answer == nil {
 				took = time.Since(began)
 			}
-			if v, err := t.store.Get(t.Context(), []byte(key)); answer == nil && (err != nil || string(v) != "1") {
+			switch v, err := t.store.Get(t.Context(), []byte(key)); {
+			case answer == nil && (err != nil || string(v) != "1"):
 				return fmt.Errorf("Get after Commit answered nil: got %q and error %v, want it written", v, err)
+			case withdrawn(answer) && !errors.Is(err, storage.ErrNotFound):
+				return fmt.Errorf("Get after Commit answered with a *WithdrawnError: got %q and error %v, want ErrNotFound", v, err)
 			}
 		}
 		return nil
 	})
+}
+
+// withdrawn reports whether a store says by err that it has written nothing, because a context had ended.
+func withdrawn(err error) bool {
+	_, ok := errors.AsType[*storage.WithdrawnError](err)
+	return ok
 }
 
 // cancelled commits b and cancels the commit at a random time, which may be early or

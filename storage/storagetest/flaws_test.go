@@ -575,6 +575,18 @@ var flaws = []flaw{
 			return err
 		}
 	}, nil},
+	{"says that it has withdrawn what it wrote", []string{"CancelledIsAllOrNothing", "CancelledIsNoConflict"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			err := s.Storage.Commit(ctx, b)
+			for range 20 {
+				runtime.Gosched()
+			}
+			if err == nil && ctx.Err() != nil {
+				return &storage.WithdrawnError{Ended: ctx.Err()}
+			}
+			return err
+		}
+	}, nil},
 	{"gives up in the middle and says nil", []string{"CancelledIsAllOrNothing"}, func(s *flawed) {
 		s.commit = func(ctx context.Context, b storage.Batch) error {
 			err := s.Storage.Commit(ctx, b)
