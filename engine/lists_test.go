@@ -734,6 +734,11 @@ func TestPageReadsLittle(t *testing.T) {
 		start(t, parent, p, "p", "")
 		time.Sleep(time.Hour)
 		p.stop(t)
+		for i := range 200 {
+			for n := range uint64(50) { // where an earlier release had them
+				put(t, s, keys.LogUnder(sprint("o", i)).Checkpoint(n), []byte("a checkpoint"))
+			}
+		}
 		m := &readMeter{Storage: s}
 		e := made(t, m, wf, sub, parent, held)
 		defer e.Close()

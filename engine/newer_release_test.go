@@ -165,7 +165,8 @@ func TestTombstoneOfANewerRelease(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)
 		wf := flow("w", func(*engine.Run) (string, error) { return "done", nil })
-		p := boot(t, s, wf, func(c *engine.Config) { c.PollInterval, c.TombstoneRetention = time.Minute, time.Hour })
+		log := new(lines)
+		p := boot(t, s, wf, log.logger(), func(c *engine.Config) { c.PollInterval, c.TombstoneRetention = time.Minute, time.Hour })
 		for _, id := range []string{"o", "z"} {
 			result(t, start(t, wf, p, id, ""))
 			if err := p.Purge(ctx, id, audit); err != nil {
@@ -186,6 +187,9 @@ func TestTombstoneOfANewerRelease(t *testing.T) {
 		want := []string{"beat:o:1", "wf:o"} // and nothing of the tombstone after it
 		if got := append(entries(t, s, "beat:"), recordsOfRuns(t, s)...); !slices.Equal(got, want) {
 			t.Errorf("%q is left, want %q", got, want)
+		}
+		if n := log.count("level=ERROR"); n > 0 {
+			t.Errorf("%d errors are logged, want none: nothing is damaged", n)
 		}
 	})
 }

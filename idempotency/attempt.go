@@ -245,23 +245,14 @@ func (a *attempt) verifyOrRun(ctx context.Context) (o outcome, done bool) {
 			return outcome{err: context.Cause(ctx)}, err != nil
 		}
 	}
-	r := returned{err: errExited}
-	exited := true
-	defer func() {
-		if exited {
-			o, done = a.finish(ctx, r), true
-		}
-	}()
+	r := returned{err: errBrokeOff}
 	a.call(ctx, &r)
-	exited = false
 	return a.finish(ctx, r), true
 }
 
 const brokeOff = "user code panicked or ended its goroutine"
 
 var errBrokeOff = errors.New(brokeOff)
-
-var errExited = errors.New("the goroutine of Run was ended by runtime.Goexit")
 
 // A returned is what a call of Run came to.
 type returned struct {

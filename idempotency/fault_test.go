@@ -222,11 +222,12 @@ func TestSettleIsCountedFromTheEndOfRun(t *testing.T) {
 		name string
 		end  func() error // of Run, after its deadline
 		late activity.Verification[string]
+		want idempotency.State // then; a verifier that sees no effect is asked again later, but not after Goexit
 	}{
-		{"an error, and nobody knows", func() error { return errDown }, activity.Indeterminate[string]("the provider is down")},
-		{"an error", func() error { return errDown }, activity.NotCompleted[string]()},
-		{"a panic", func() error { panic("oh") }, activity.NotCompleted[string]()},
-		{"goexit", func() error { runtime.Goexit(); return nil }, activity.NotCompleted[string]()},
+		{"an error, and nobody knows", func() error { return errDown }, activity.Indeterminate[string]("the provider is down"), idempotency.StateIndeterminate},
+		{"an error", func() error { return errDown }, activity.NotCompleted[string](), idempotency.StateInProgress},
+		{"a panic", func() error { panic("oh") }, activity.NotCompleted[string](), idempotency.StateInProgress},
+		{"goexit", func() error { runtime.Goexit(); return nil }, activity.NotCompleted[string](), idempotency.StateIndeterminate},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -261,6 +262,9 @@ func TestSettleIsCountedFromTheEndOfRun(t *testing.T) {
 					<-ended
 				}
 				do()
+				if got := state(t, l, key); got != c.want {
+					t.Errorf("after attempt 1: %v, want %v", got, c.want)
+				}
 				for i := 0; between == 0 && i < 600; i++ {
 					time.Sleep(time.Second)
 					do()
