@@ -57,8 +57,8 @@ type Schedule struct {
 	// schedule waited.
 	Missed Missed
 
-	// Within is how late a time may be started. Older ones are missed, whatever Missed says. Zero
-	// means no bound.
+	// Within is how late a time may be started, apart from its delay by Jitter. Older ones are missed,
+	// whatever Missed says. Zero means no bound.
 	Within time.Duration
 
 	// Jitter is by how much a start is delayed at most. The delay follows from the id and the time,

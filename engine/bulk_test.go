@@ -289,6 +289,23 @@ func TestBulkOfWhatNeedsAnOperator(t *testing.T) {
 	})
 }
 
+// OPS-10: a request to cancel a workflow that is held is recorded, so the bulk has done it.
+func TestBulkCancelOfWhatIsHeld(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		c := &terminable{t: t, store: store, s: store.Open(t)}
+		defer func() { c.s.Close() }()
+		terminables["held"](c)
+		startBulk(t, c.p.Engine, "cancel", engine.Bulk{Do: engine.BulkCancel, Filter: engine.Filter{IDPrefix: "o"}})
+		if i := whenEnded(t, c.p.Engine, "cancel"); i.Done != 1 || i.Refused != 0 {
+			t.Errorf("%+v, want one done", i)
+		}
+		if i := describe(t, c.p, "o"); i.Cancel == nil || i.Cancel.By != "ann" {
+			t.Errorf("the request is not recorded: %+v", i)
+		}
+		c.p.stop(t)
+	})
+}
+
 // OPS-10: a bulk goes on after the death of the engine that carries it out, amid a page, and without its
 // starter. Each workflow is reset once, none faster than the rate allows, and all are counted.
 func TestBulkGoesOnAfterACrash(t *testing.T) {

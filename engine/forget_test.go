@@ -81,18 +81,23 @@ func TestAcceptanceOfAWaitingSignalIsNotForgotten(t *testing.T) {
 	})
 }
 
-// OP-35: what expires is removed although records of workflows that have expired before it are damaged.
+// OP-35: what expires is removed although records of workflows that have expired before it are damaged, or keys are. Each is
+// reported once, and no poll fails.
 func TestDamageKeepsNothingFromExpiring(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)
 		defer s.Close()
 		wf := receiving(1)
-		p := boot(t, s, wf, func(c *engine.Config) { c.PollInterval, c.LeaseTTL = 10*time.Minute, 30*time.Minute })
+		log := new(lines)
+		p := boot(t, s, wf, log.logger(), func(c *engine.Config) { c.PollInterval, c.LeaseTTL = 10*time.Minute, 30*time.Minute })
 		start(t, wf, p, "o", "")
 		for i, id := range []string{"bad", "worse"} {
 			put(t, s, keys.Workflow(id), []byte("no record"))
 			at := time.Now().Add(time.Duration(i) * time.Second)
 			put(t, s, [][]byte{keys.FormerLife(at, id, "01JGZ3Q8X0000000000000000A"), keys.ExpiringTombstone(at, id, "01JGZ3Q8X0000000000000000A")}[i], nil)
+		}
+		for _, k := range []string{"exp:0000000000000001:odd", "exp:0000000000000001:sig:o", "exp:0947odd:sig:o:approved:evt_1"} {
+			put(t, s, []byte(k), nil)
 		}
 		send(t, approved, p, "o", "v", "evt_1")
 		if n := len(entries(t, s, "sigres:")); n != 1 {
@@ -102,8 +107,11 @@ func TestDamageKeepsNothingFromExpiring(t *testing.T) {
 		if left := entries(t, s, "sigres:"); len(left) != 0 {
 			t.Errorf("left behind: %q", left)
 		}
-		if left := entries(t, s, "exp:"); len(left) != 2 {
+		if left := entries(t, s, "exp:"); len(left) != 5 {
 			t.Errorf("left: %q, want those of what is damaged", left)
+		}
+		if said, failed := log.count("cannot be read; it is not removed"), log.count("poll failed"); said != 5 || failed != 0 {
+			t.Errorf("%d are reported, and %d polls have failed, want 5 and none", said, failed)
 		}
 		p.kill()
 	})

@@ -629,6 +629,28 @@ func TestJitterAndTheLastTime(t *testing.T) {
 	})
 }
 
+// Within is counted from the moment to which Jitter delays a time: while an engine runs, no time is missed.
+func TestJitterBeyondWithin(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		everyMinute := func(c *engine.Config) { c.PollInterval = time.Minute }
+		p := boot(t, s, nightly, everyMinute)
+		putSchedule(t, p.Engine, hourly(nightly, func(s *engine.Schedule) {
+			s.Jitter, s.Within, s.Overlap = 50*time.Minute, 5*time.Minute, engine.OverlapAllow
+		}))
+		time.Sleep(48*time.Hour + 56*time.Minute)
+		i := scheduleOf(t, p.Engine)
+		equal(t, "started and missed", fmt.Sprint(i.Started, i.Missed), "48 0")
+		p.kill()
+		time.Sleep(3 * time.Hour) // for the last of three times it is six minutes too late or more
+		p = boot(t, s, nightly, everyMinute)
+		time.Sleep(time.Hour)
+		i = scheduleOf(t, p.Engine)
+		equal(t, "started and missed after an outage", fmt.Sprint(i.Started, i.Missed), "49 3")
+		agreeing(t, s)
+	})
+}
+
 // SCH-10: what waits for the end of the workflow before is started within a poll of it, however that
 // ends. One that continues after a failure has not ended. The times that pass meanwhile are missed.
 func TestOverlap(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -447,6 +448,55 @@ func TestTerminateDismissesChildren(t *testing.T) {
 			})
 		})
 	}
+}
+
+// stalling is a store in which reads of the workflows with ids that begin with "gone" wait until it is freed.
+type stalling struct {
+	storage.Storage
+	waiting atomic.Int64
+	freed   chan struct{}
+}
+
+func (s *stalling) Unwrap() storage.Storage { return s.Storage }
+
+func (s *stalling) Get(ctx context.Context, key []byte) ([]byte, error) {
+	if bytes.HasPrefix(key, keys.Workflow("gone")) {
+		s.waiting.Add(1)
+		defer s.waiting.Add(-1)
+		select {
+		case <-s.freed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return s.Storage.Get(ctx, key)
+}
+
+// However many terminated workflows have children to be asked to stop, an engine asks those of a few at a time. What
+// expires is removed meanwhile, and in the end all are asked, soon after each other.
+func TestTerminatedWorkflowsTakeTurns(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &stalling{Storage: new(memory.Store), freed: make(chan struct{})}
+		const n = 3000
+		for i := range n {
+			put(t, s, keys.Dismissal(sprint("gone", i), sprint("01JGZ3Q8X", i)), nil)
+		}
+		put(t, s, keys.ExpiringTombstone(time.Now(), "other", "01JGZ3Q8X0000000000000000A"), nil)
+		p := bootOn(t, storagetest.NewFaulty(s, nil), leases)
+		time.Sleep(time.Minute)
+		if w := s.waiting.Load(); w < 2 || w > 16 {
+			t.Errorf("%d are asked at a time, want 16", w)
+		}
+		if left := entries(t, s, "exp:"); len(left) != n {
+			t.Errorf("%d entries are left, want those of %d workflows", len(left), n)
+		}
+		close(s.freed)
+		time.Sleep(time.Minute)
+		if left := entries(t, s, "exp:"); len(left) != 0 {
+			t.Errorf("%d entries are left a minute later", len(left))
+		}
+		p.kill()
+	})
 }
 
 // The history of a terminated workflow has the request to cancel it once, whether its run was told of it or not: by that a

@@ -25,7 +25,7 @@ func (c *checker) ranges(n *ast.RangeStmt, in *function) {
 		c.scoped(in, 3, n, "a range over a channel", whyConc+"a future or a signal")
 		return
 	}
-	if !c.unordered(n.X, t) {
+	if !c.unordered(n.X) {
 		return
 	}
 	l := &loop{c: c, stmt: n}
@@ -62,18 +62,48 @@ func core(t types.Type) types.Type {
 	return nil
 }
 
-// unordered says that x is a map, or an iterator of package maps over one.
-func (c *checker) unordered(x ast.Expr, t types.Type) bool {
+// unordered says that x is a map, an iterator of package maps over one, or a slice that is collected from such an iterator. It
+// may be the variable that has one of them.
+func (c *checker) unordered(x ast.Expr) bool {
+	t := c.info.TypeOf(x)
+	if t == nil {
+		return false
+	}
 	if _, ok := core(t).(*types.Map); ok {
 		return true
 	}
-	call, ok := ast.Unparen(x).(*ast.CallExpr)
-	if !ok {
-		return false
+	switch x := ast.Unparen(x).(type) {
+	case *ast.Ident:
+		value := c.definition(x)
+		if _, ok := core(t).(*types.Slice); ok && !c.onlyRanged(x) {
+			return false // it may be sorted
+		}
+		return value != nil && c.unordered(value)
+	case *ast.CallExpr:
+		f := c.callee(x)
+		if f == nil || f.Pkg() == nil {
+			return false
+		}
+		switch f.Pkg().Path() + "." + f.Name() {
+		case "maps.Keys", "maps.Values", "maps.All":
+			return true
+		case "slices.Collect":
+			return len(x.Args) == 1 && c.unordered(x.Args[0])
+		}
 	}
-	f := c.callee(call)
-	return f != nil && f.Pkg() != nil && f.Pkg().Path() == "maps" &&
-		(f.Name() == "Keys" || f.Name() == "Values" || f.Name() == "All")
+	return false
+}
+
+// onlyRanged says that nothing is done with a variable but to range over it.
+func (c *checker) onlyRanged(id *ast.Ident) bool {
+	uses := 0
+	for _, o := range c.info.Uses {
+		if o == c.info.Uses[id] {
+			uses++
+		}
+	}
+	v, ok := c.info.Uses[id].(*types.Var)
+	return ok && uses == c.ranged[v]
 }
 
 // A loop is what the body of a range over a map does that depends on the order.

@@ -24,7 +24,7 @@ func (c *checker) operation(n *ast.CallExpr, f *types.Func, in *function) {
 		}
 	}
 	// Clients act on the store.
-	if inLibrary(f.Pkg().Path()) && !isOperation(f) && f.Signature().Params().Len() > 0 && isContext(f.Signature().Params().At(0).Type()) && !isStepHelper(f) {
+	if ofWeft(f.Pkg().Path()) && !isOperation(f) && f.Signature().Params().Len() > 0 && isContext(f.Signature().Params().At(0).Type()) && !isStepHelper(f) {
 		name := f.Pkg().Name() + "." + f.Name()
 		if recv := receiver(f); recv != "" {
 			name = f.Pkg().Name() + "." + recv + "." + f.Name()
@@ -40,28 +40,35 @@ func (c *checker) isConstant(e ast.Expr) bool {
 	if tv := c.info.Types[e]; tv.Value != nil && tv.Value.Kind() == constant.String {
 		return true
 	}
-	// A variable that is declared with a constant and never written.
 	id, ok := ast.Unparen(e).(*ast.Ident)
 	if !ok {
 		return false
 	}
-	v, ok := c.info.Uses[id].(*types.Var)
-	return ok && c.constants()[v]
+	value := c.definition(id)
+	return value != nil && c.info.Types[value].Value != nil
 }
 
-// constants are the local variables that have one constant value.
-func (c *checker) constants() map[*types.Var]bool {
-	if c.fixed != nil {
-		return c.fixed
+// definition returns the value with which a variable is declared, if it is never written afterwards. Otherwise it returns nil.
+func (c *checker) definition(id *ast.Ident) ast.Expr {
+	v, ok := c.info.Uses[id].(*types.Var)
+	if !ok {
+		return nil
 	}
-	c.fixed = map[*types.Var]bool{}
+	if c.fixed == nil {
+		c.define()
+	}
+	return c.fixed[v]
+}
+
+func (c *checker) define() {
+	c.fixed, c.ranged = map[*types.Var]ast.Expr{}, map[*types.Var]int{}
 	define := func(id, value ast.Expr) {
 		name, ok := id.(*ast.Ident)
 		if !ok {
 			return
 		}
-		if v, ok := c.info.Defs[name].(*types.Var); ok && c.info.Types[value].Value != nil {
-			c.fixed[v] = true
+		if v, ok := c.info.Defs[name].(*types.Var); ok {
+			c.fixed[v] = value
 		}
 	}
 	written := map[*types.Var]bool{}
@@ -85,6 +92,12 @@ func (c *checker) constants() map[*types.Var]bool {
 						define(id, n.Values[i])
 					}
 				}
+			case *ast.RangeStmt:
+				if id, ok := ast.Unparen(n.X).(*ast.Ident); ok {
+					if v, ok := c.info.Uses[id].(*types.Var); ok {
+						c.ranged[v]++
+					}
+				}
 			case *ast.UnaryExpr:
 				if id, ok := ast.Unparen(n.X).(*ast.Ident); ok && n.Op == token.AND {
 					if v, ok := c.info.Uses[id].(*types.Var); ok {
@@ -98,7 +111,6 @@ func (c *checker) constants() map[*types.Var]bool {
 	for v := range written {
 		delete(c.fixed, v)
 	}
-	return c.fixed
 }
 
 // isNameParameter says that a wrapper passes on a name that its callers give. It is checked there.

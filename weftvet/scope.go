@@ -17,16 +17,29 @@ var library = map[string]bool{
 	"future": true, "internal": true, "signal": true, "storage": true,
 }
 
+// clients are further top folders, whose functions act on a store or a server. Their code is analysed like the user's.
+var clients = map[string]bool{"client": true, "control": true, "idempotency": true, "stream": true, "world": true}
+
 func inLibrary(path string) bool {
-	rest, ok := strings.CutPrefix(strings.TrimSuffix(path, "_test"), weft)
+	folder, ok := folderOf(path)
+	return ok && (folder == "" || library[folder])
+}
+
+// ofWeft says that a package is in the library, or has clients.
+func ofWeft(path string) bool {
+	folder, _ := folderOf(path)
+	return inLibrary(path) || clients[folder]
+}
+
+// folderOf returns the top folder of a package of Weft. It is "" for the package at the root.
+func folderOf(path string) (folder string, ok bool) {
+	path = strings.TrimSuffix(path, "_test")
+	rest, ok := strings.CutPrefix(path, weft+"/")
+	folder, _, _ = strings.Cut(rest, "/")
 	if !ok {
-		return false
+		return "", path == weft
 	}
-	if rest == "" {
-		return true
-	}
-	first, _, _ := strings.Cut(strings.TrimPrefix(rest, "/"), "/")
-	return strings.HasPrefix(rest, "/") && library[first]
+	return folder, true
 }
 
 // ofUser says that a package is in a module of the user: one without a version, which is the
@@ -92,7 +105,7 @@ func isRun(t types.Type) bool {
 		return path == weft+"/engine" && name == "Run"
 	}
 	_, path, name := named(t)
-	return name == "Runner" && inLibrary(path)
+	return name == "Runner" && ofWeft(path)
 }
 
 // isFuture says that t is what an operation that was started has as its outcome.

@@ -39,8 +39,9 @@ type checker struct {
 	lazy     []ast.Node                    // what sync.Once.Do is given
 	results  map[*ast.FuncLit][]*types.Var // to which variables the result of a step is assigned
 	labels   map[ast.Stmt]string
-	fixed    map[*types.Var]bool // see constants
-	comms    map[ast.Node]bool   // sends and receives of a select, which is reported as one
+	fixed    map[*types.Var]ast.Expr // see definition
+	ranged   map[*types.Var]int      // how many statements range over a variable
+	comms    map[ast.Node]bool       // sends and receives of a select, which is reported as one
 }
 
 // A kind of function says where its code runs.

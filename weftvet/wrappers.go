@@ -193,7 +193,10 @@ func (c *checker) givesName(call *ast.CallExpr, i int) bool {
 }
 
 // silent are methods of a Run that begin nothing and wait for nothing.
-var silent = map[string]bool{"ID": true, "Now": true, "Logger": true, "WithCancel": true, "WithoutCancel": true, "Cancelled": true}
+var silent = map[string]bool{
+	"ID": true, "Nominal": true, "Now": true, "HistoryLen": true, "Logger": true, "Version": true,
+	"WithCancel": true, "WithoutCancel": true, "Cancelled": true,
+}
 
 // isOperation says that f, of Weft itself, begins an operation or waits for one. Run.Random
 // counts too: the order of its calls matters like theirs.

@@ -27,7 +27,9 @@ func (s *Bulks) operate(ctx context.Context, r *Record, m Member) error {
 	var err error
 	switch r.Do {
 	case weft.BulkCancel:
-		err = a.Cancel(ctx, m.ID, by)
+		if err = a.Cancel(ctx, m.ID, by); errors.Is(err, weft.ErrHeld) {
+			err = nil // the request is recorded all the same
+		}
 	case weft.BulkTerminate:
 		err = a.Terminate(ctx, m.ID, by)
 	case weft.BulkSignal:

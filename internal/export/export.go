@@ -231,10 +231,14 @@ func (ch checkpointLine) checkpoint() checkpoint.Checkpoint {
 func Read(r io.Reader) (p Preamble, history []checkpoint.Checkpoint, err error) {
 	lines := json.NewDecoder(r)
 	lines.DisallowUnknownFields()
-	if err := lines.Decode(&p); err != nil {
-		if p.History > latest {
-			return p, nil, fmt.Errorf("%w: exported history of version %d, this release knows %d", storage.ErrFutureFormat, p.History, latest)
-		}
+	err = lines.Decode(&p)
+	if p.History > latest { // whether or not this release can decode it
+		return p, nil, fmt.Errorf("%w: exported history of version %d, this release knows %d", storage.ErrFutureFormat, p.History, latest)
+	}
+	if err == nil && p.History < first {
+		err = fmt.Errorf("it has the version %d", p.History)
+	}
+	if err != nil {
 		return p, nil, fmt.Errorf("%w: exported history: %w", storage.ErrCorrupt, err)
 	}
 	ended := false

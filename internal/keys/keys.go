@@ -519,6 +519,11 @@ func Dismissal(id, generation string) []byte {
 	return storage.AppendKey(append(appendTime([]byte("exp:"), time.UnixMicro(0)), ":kids:"...), id, generation)
 }
 
+// Dismissals is the range of the Dismissal keys.
+func Dismissals() storage.Range {
+	return storage.Prefix(append(appendTime([]byte("exp:"), time.UnixMicro(0)), ":kids:"...))
+}
+
 // FormerLife is the key that says when what earlier lives of a generation have left is removed:
 // exp:{time}:life:{id}:{generation}.
 func FormerLife(at time.Time, id, generation string) []byte {

@@ -52,7 +52,11 @@ func (r *Record) decide(c *cron.Calendar, now time.Time) step {
 	from := r.mark()
 	if r.Within > 0 {
 		if tooOld := now.Add(-duration(r.Within)).Add(-1); tooOld.After(from.At) {
-			if last, ok := c.Last(from, tooOld); ok {
+			last, ok := c.Last(from, tooOld)
+			if ok && r.ripe(c, last).After(tooOld) { // each one before it was ripe before it
+				last, ok = c.Last(from, last.Add(-1))
+			}
+			if ok {
 				s.passed, s.missed = last, c.Count(from, last, mostCounted)
 				from.At = last
 			}

@@ -1,32 +1,57 @@
 package upkeep
 
-import "github.com/weft-go/weft/internal/admin"
+import (
+	"github.com/weft-go/weft/internal/admin"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
 
-// dismiss asks the children of a terminated workflow to stop, in a goroutine, unless one does that
-// already: there may be thousands of children, and the poll must go on. It logs an error, and a later
-// look tries again.
-func (x *expiry) dismiss(id, generation string) {
-	x.mu.Lock()
-	busy := x.dismissing[generation]
-	x.dismissing[generation] = true
-	x.mu.Unlock()
-	if busy {
+// mostDismissing is of how many terminated workflows an engine asks the children to stop at the same time.
+const mostDismissing = 16
+
+// dismiss has the children of terminated workflows asked to stop, where that was interrupted. It does so in goroutines:
+// there may be thousands of workflows and of children, and the poll must go on. A later look tries again what has failed.
+func (x *expiry) dismiss() {
+	if !x.dismisses.CompareAndSwap(false, true) {
 		return
 	}
 	l := x.incarnation
-	over := func() {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		delete(x.dismissing, generation)
-	}
 	begun := l.Go(func() {
+		defer x.dismisses.Store(false)
+		for entry, err := range storage.All(l.Context(), l.Worker.Store, keys.Dismissals()) {
+			if err != nil {
+				return // the look reports what is wrong with the store
+			}
+			_, names, err := keys.Expiring(entry.Key)
+			if err == nil && !x.dismissChildren(names[0], names[len(names)-1]) {
+				return
+			}
+		}
+	})
+	if !begun {
+		x.dismisses.Store(false)
+	}
+}
+
+// dismissChildren asks the children of a terminated workflow to stop, in a goroutine, unless one does that already. If
+// there are many, it waits until one of them has ended. It returns false if the engine stops.
+func (x *expiry) dismissChildren(id, generation string) bool {
+	l := x.incarnation
+	select {
+	case x.places <- struct{}{}:
+	case <-l.Context().Done():
+		return false
+	}
+	if _, busy := x.dismissing.LoadOrStore(generation, true); busy {
+		<-x.places
+		return true
+	}
+	return l.Go(func() {
+		defer func() { <-x.places }()
+		defer x.dismissing.Delete(generation)
 		err := admin.Dismiss(l.Context(), l.Worker, id, generation)
-		over()
 		if err != nil && l.Context().Err() == nil {
 			l.Worker.Log.Warn("weft: children of a terminated workflow were not asked to stop; trying again", "workflow", id, "error", err)
 		}
 	})
-	if !begun {
-		over()
-	}
 }

@@ -13,7 +13,9 @@ type task interface{ look(context.Context) error }
 // Duties returns the tasks in their order. Each looks at least once per PollInterval.
 func Duties() []worker.Duty {
 	return []worker.Duty{
-		duty("expiry", func(l *worker.Incarnation) task { return &expiry{incarnation: l, dismissing: map[string]bool{}} }),
+		duty("expiry", func(l *worker.Incarnation) task {
+			return &expiry{incarnation: l, places: make(chan struct{}, mostDismissing)}
+		}),
 		duty("stamp of the store", func(l *worker.Incarnation) task { return &stampCheck{incarnation: l} }),
 		duty("housekeeping", func(l *worker.Incarnation) task { return &housekeeping{incarnation: l} }),
 		duty("lists", func(l *worker.Incarnation) task { return &listing{incarnation: l} }),

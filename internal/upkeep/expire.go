@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
-	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
@@ -32,8 +33,9 @@ type expiry struct {
 	swept       time.Time // everything that expires before this was removed
 	place       []byte    // the entry at which the next look continues; nil: at the beginning
 
-	mu         lock.Mutex      // guards the field below
-	dismissing map[string]bool // generations whose children are being asked to stop
+	dismisses  atomic.Bool   // a goroutine goes through the terminated workflows whose children are to be asked to stop
+	places     chan struct{} // has an element for each whose children are being asked
+	dismissing sync.Map      // their generations
 }
 
 // look removes what has expired. Until the next known expiry it looks only rarely.
@@ -51,7 +53,14 @@ func (x *expiry) look(ctx context.Context) error {
 		return err
 	}
 	x.swept = now
-	next, ok, err := l.FirstTime(ctx, keys.ExpiresNext(now), keys.Expires)
+	next, ok, err := l.FirstTime(ctx, keys.ExpiresNext(now), func(entry []byte) (time.Time, error) {
+		at, err := keys.Expires(entry)
+		if err != nil {
+			x.unreadable(entry, err)
+			at = now.Add(aDay) // a rare look finds what is behind it
+		}
+		return at, nil
+	})
 	if err != nil {
 		return err
 	}
@@ -68,7 +77,7 @@ func (x *expiry) look(ctx context.Context) error {
 // retention from now on.
 func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 	l := x.incarnation
-	looked := 0
+	looked, kids := 0, false
 	var signals []storage.Batch
 	expired := keys.ExpiredAt(now)
 	if x.place != nil {
@@ -86,39 +95,36 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 		}
 		looked++
 		kind, names, err := keys.Expiring(entry.Key)
-		if err != nil {
-			return false, err
+		var at time.Time
+		if err == nil {
+			at, err = keys.Expires(entry.Key)
 		}
-		at, err := keys.Expires(entry.Key)
-		if err != nil {
-			return false, err
-		}
-		switch late := at.Before(x.swept); kind {
-		case "tomb":
-			if late {
-				err = x.putOff(ctx, entry.Key, keys.ExpiringTombstone(now.Add(l.Worker.TombstoneRetention), names[0], names[len(names)-1]))
-				break
-			}
+		switch late := at.Before(x.swept); {
+		case err != nil:
+		case kind == "tomb" && late:
+			err = x.putOff(ctx, entry.Key, keys.ExpiringTombstone(now.Add(l.Worker.TombstoneRetention), names[0], names[len(names)-1]))
+		case kind == "tomb":
 			err = x.expireTombstone(ctx, entry.Key, names[0], names[len(names)-1])
-		case "kids":
-			x.dismiss(names[0], names[len(names)-1])
-		case "life":
+		case kind == "kids":
+			if !kids {
+				kids = true
+				x.dismiss()
+			}
+		case kind == "life":
 			err = x.removeFormerLives(ctx, entry.Key, names[0], names[len(names)-1])
-		case "upd":
+		case kind == "upd":
 			var b *storage.Batch
 			if b, err = x.expireAnswer(ctx, entry.Key, now, late); b != nil {
 				signals = append(signals, *b)
 			}
-		case "sig", "hres":
+		case kind == "sig", kind == "hres":
 			var b *storage.Batch
 			if b, err = x.expireSignal(ctx, entry.Key, now, late); b != nil {
 				signals = append(signals, *b)
 			}
 		}
 		if record.Damaged(err) { // it must not keep what expires later
-			if l.Once("expired " + string(entry.Key)) {
-				l.Worker.Log.Error("weft: what has expired cannot be read; it is not removed", "error", err)
-			}
+			x.unreadable(entry.Key, err)
 			continue
 		}
 		if err == nil && len(signals) == expiredAtOnce {
@@ -130,6 +136,13 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 		}
 	}
 	return true, x.commitExpired(ctx, signals)
+}
+
+// unreadable logs once that what an entry names cannot be removed.
+func (x *expiry) unreadable(entry []byte, err error) {
+	if x.incarnation.Once("expired " + string(entry)) {
+		x.incarnation.Worker.Log.Error("weft: what has expired cannot be read; it is not removed", "error", err)
+	}
 }
 
 // putOff replaces entry by again, which expires later.

@@ -319,7 +319,7 @@ func (l *Incarnation) LookAgain() {
 	clear(l.lines.trails)
 	clear(l.takeover.leavings)
 	clear(l.fleet.gone)
-	l.unclaimed.todo = trail.Trail{}
+	l.unclaimed.prompt, l.unclaimed.todo = trail.Trail{}, trail.Trail{}
 }
 
 // merged returns a context that ends when a or b does.

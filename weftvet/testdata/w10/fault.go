@@ -81,6 +81,10 @@ func inBranch(run *engine.Run) error {
 	return err
 }
 
+func labels(run *engine.Run) {
+	run.SetLabel("team", "red") // want `the error of Run.SetLabel is dropped`
+}
+
 func inLoop(run *engine.Run) {
 	for range 3 {
 		if n, _ := charge.Do(run, 1); n > 1 { // want `the error of Activity.Do is dropped`

@@ -32,6 +32,36 @@ func sortedKeys(run *engine.Run, m map[string]int) error {
 	return nil
 }
 
+func sortedLater(run *engine.Run, m map[string]int) string {
+	keys := slices.Collect(maps.Keys(m))
+	slices.Sort(keys)
+	for _, k := range keys {
+		return k
+	}
+	return ""
+}
+
+func anotherSequence(run *engine.Run, m map[string]int, list []string) string {
+	keys := maps.Keys(m)
+	if len(list) > 0 {
+		keys = slices.Values(list)
+	}
+	for k := range keys {
+		return k
+	}
+	return ""
+}
+
+// What is asked of the run begins nothing.
+func asks(run *engine.Run, m map[string]int) (n int) {
+	for k := range m {
+		at, _ := run.Nominal()
+		m[k] = run.HistoryLen() + run.Version("change") + at.Day()
+		n++
+	}
+	return n
+}
+
 func sums(run *engine.Run, m map[string]int) (sum int) {
 	for _, v := range m {
 		if v < 0 {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
@@ -133,6 +134,30 @@ func differently(run *engine.Run, m map[string]int) string {
 
 func iterator(run *engine.Run, m map[string]int) string {
 	for k := range maps.Keys(m) { // want `a range over a map that ends with a return`
+		return k
+	}
+	return ""
+}
+
+func collected(run *engine.Run, m map[string]int) (errs error) {
+	for _, k := range slices.Collect(maps.Keys(m)) { // want `a range over a map that begins operations`
+		_, err := charge.Do(run, k)
+		errs = errors.Join(errs, err)
+	}
+	return errs
+}
+
+func iteratorVariable(run *engine.Run, m map[string]int) string {
+	keys := maps.Keys(m)
+	for k := range keys { // want `a range over a map that ends with a return`
+		return k
+	}
+	return ""
+}
+
+func collectedVariable(run *engine.Run, m map[string]int) string {
+	keys := slices.Collect(maps.Keys(m))
+	for _, k := range keys { // want `a range over a map that ends with a return`
 		return k
 	}
 	return ""

@@ -80,6 +80,18 @@ var fetches = &activity.Activity[string, string]{Name: "fetch", Run: func(ctx co
 
 func inActivity(run *engine.Run) (string, error) { return fetches.Do(run, "http://example.com") }
 
+var writes2 = &activity.Activity[string, string]{Name: "write", Run: func(ctx context.Context, s string) (string, error) {
+	w := words.Writer(ctx)
+	return s, w.Write(s)
+}}
+
+func writesStream(run *engine.Run) error {
+	if _, err := writes2.Do(run, "a"); err != nil {
+		return err
+	}
+	return words.Close(run)
+}
+
 func child(run *engine.Run) (int, error) { return other.Do(run, 1) }
 
 func forwards(run *engine.Run) error { return paid.SendFrom(run, "x", 1) }

@@ -13,15 +13,18 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"github.com/weft-go/weft/client"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/stream"
 )
 
 func requests(run *engine.Run) (*http.Response, error) {
 	return http.Get("http://example.com") // want `http.Get in workflow code: a replay does it again and may get another answer; do it in an activity or an engine.Step \(W5\)`
 }
 
-func client(run *engine.Run, c *http.Client, r *http.Request) (*http.Response, error) {
+func httpClient(run *engine.Run, c *http.Client, r *http.Request) (*http.Response, error) {
 	return c.Do(r) // want `http.Client.Do in workflow code`
 }
 
@@ -96,6 +99,28 @@ func clients(run *engine.Run, eng *engine.Engine) error {
 	}
 	_, err = paid.Send(context.Background(), eng, "x", 1, nil) // want `signal.Signal.Send in workflow code`
 	return err
+}
+
+func remote(run *engine.Run, c *client.Client) error {
+	return c.Terminate(context.Background(), "x", engine.Actor{}) // want `client.Client.Terminate in workflow code: it acts beside the history`
+}
+
+var words = &stream.Stream[string]{Name: "words"}
+
+func readsStream(run *engine.Run, eng *engine.Engine) (s string) {
+	for c := range words.Read(context.Background(), eng, "x", 0) { // want `stream.Stream.Read in workflow code`
+		s += c.Data
+	}
+	return s
+}
+
+func once(run *engine.Run, e *idempotency.Effect[int, int], l *idempotency.Ledger, k idempotency.Key) error {
+	_, err := e.Do(context.Background(), l, k, 1) // want `idempotency.Effect.Do in workflow code`
+	return err
+}
+
+func closes(run stream.Runner) string {
+	return os.Getenv("REGION") // want `os.Getenv in workflow code`
 }
 
 // A function with a context that the workflow calls itself.
