@@ -622,7 +622,11 @@ func TestNothingHasMovedWhenThereIsNoRoomToOpenAgain(t *testing.T) {
 	for room := int64(0); ; room++ {
 		left := atomic.Int64{}
 		left.Store(1 << 40)
+		var last atomic.Pointer[disk]
 		s := openTapped(t, func(string) error {
+			if d := last.Load(); d != nil {
+				d.check() // as a compaction of the database before does, that has no room
+			}
 			if left.Add(-1) < 0 {
 				return syscall.ENOSPC
 			}
@@ -633,6 +637,7 @@ func TestNothingHasMovedWhenThereIsNoRoomToOpenAgain(t *testing.T) {
 		if err := putKey(t, s, "b"); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("got %v, want ENOSPC", err)
 		}
+		last.Store(s.db.disk)
 		left.Store(room)
 		err := putKey(t, s, "c")
 		if err == nil {
@@ -656,6 +661,43 @@ func TestNothingHasMovedWhenThereIsNoRoomToOpenAgain(t *testing.T) {
 		if err := s.Close(); err != nil || t.Failed() {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Pebble replaces the log between two steps of a look, and removes the one before. Nobody has moved it.
+func TestLogThatIsReplacedHasNotMoved(t *testing.T) {
+	dir := t.TempDir()
+	files, err := place.Of(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDisk(vfs.Default, dir, files)
+	create := func(name string) {
+		f, err := d.Create(filepath.Join(dir, name), vfs.WriteCategoryUnspecified)
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	create("1.log")
+	first, looks := d.log.Load(), 0
+	err = d.look(func(f *place.Files) error {
+		looks++
+		if f == first {
+			create("2.log")
+			if err := d.Remove(filepath.Join(dir, "1.log")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return f.Check()
+	})
+	if err != nil || d.failure() != nil {
+		t.Errorf("got %v and the failure %v, want neither", err, d.failure())
+	}
+	if looks < 3 {
+		t.Errorf("got %d looks, want one at the second log", looks)
 	}
 }
 

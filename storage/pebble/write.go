@@ -40,10 +40,11 @@ func (s *Store) usable() error {
 	s.calls.Lock()
 	defer s.calls.Unlock()
 	s.db.disk.seal()
+	restore := s.db.disk.releaseLog() // pebble may remove it, with a table in its place
 	next, err := s.openDatabase()
 	s.tried = time.Now()
 	if err != nil {
-		s.db.disk.forgetLog() // pebble may have removed it, with a table in its place
+		restore()
 		return err
 	}
 	s.known.Forget()
