@@ -198,10 +198,13 @@ func (d *disk) ReuseForWrite(last, name string, c vfs.DiskWriteCategory) (vfs.Fi
 }
 
 func (d *disk) create(name string, k kind, create func() (vfs.File, error)) (vfs.File, error) {
+	err := d.check()
 	if !d.mine(name) {
+		if err != nil { // the backup could not succeed
+			return nil, err
+		}
 		return create()
 	}
-	err := d.check()
 	if err == nil && strings.HasPrefix(filepath.Base(name), "marker.") {
 		// A marker names a file that pebble has created, and pebble syncs the folder after both.
 		// A power loss might leave the marker without the file.

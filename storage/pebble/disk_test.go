@@ -701,6 +701,75 @@ func TestLogThatIsReplacedHasNotMoved(t *testing.T) {
 	}
 }
 
+// A backup takes long, and the disk becomes full meanwhile. Reads and commits do not wait for the backup, which ends.
+func TestFullDiskDuringABackup(t *testing.T) {
+	var noRoom atomic.Bool
+	var created atomic.Int64
+	var once sync.Once
+	copying, goOn := make(chan struct{}), make(chan struct{})
+	s, err := openOn(&tap{newMemory(), func(what string) error {
+		switch {
+		case strings.HasPrefix(what, "write /backup"):
+			once.Do(func() {
+				close(copying)
+				<-goOn
+			})
+		case strings.HasPrefix(what, "create /backup") && noRoom.Load():
+			created.Add(1)
+		case noRoom.Load():
+			return syscall.ENOSPC
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := putKey(t, s, "a"); err != nil {
+		t.Fatal(err)
+	}
+	backup := make(chan error)
+	go func() { backup <- s.Backup("/backup") }()
+	<-copying
+	noRoom.Store(true)
+	calls := make(chan error)
+	go func() {
+		calls <- putKey(t, s, "b") // finds that the disk is full
+		calls <- putKey(t, s, "c")
+	}()
+	for range 2 {
+		select {
+		case err := <-calls:
+			if !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("a commit: got %v, want ENOSPC", err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Error("a commit waits for the backup, and reads wait for the commit")
+			close(goOn)
+			<-calls
+			<-backup
+			return
+		}
+	}
+	if err := getKey(t, s, "a"); err != nil {
+		t.Errorf("a read: got %v, want nil", err)
+	}
+	close(goOn)
+	if err := <-backup; !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("the backup: got %v, want ENOSPC", err)
+	}
+	if n := created.Load(); n > 0 {
+		t.Errorf("the backup has created %d files after the disk was full, want none", n)
+	}
+	noRoom.Store(false)
+	if err := putKey(t, s, "c"); err != nil {
+		t.Errorf("a commit when there is room: got %v, want nil", err)
+	}
+	if err := s.Backup("/backup"); err != nil {
+		t.Errorf("a backup when there is room: got %v, want nil", err)
+	}
+}
+
 // A compaction that has no room to write a table is tried again about once a second.
 func TestCompactionWithoutRoomWaits(t *testing.T) {
 	var tables sync.Map
