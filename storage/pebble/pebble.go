@@ -102,6 +102,10 @@ var maxBatch = storage.Size{Ops: 10_000, Bytes: 64 << 20}
 
 // Open opens the store in the folder at path and creates it if it does not exist. The folder
 // above must exist. A nil o means the defaults.
+//
+// A folder that Open creates has the mode 0700. One that exists keeps its mode, which alone protects
+// the files in it: whoever may read the folder may also read most of the files, and may lock the
+// folder so that it cannot be opened. Give it the mode 0700.
 func Open(path string, o *Options) (*Store, error) {
 	s := &Store{path: path, fs: vfs.Default, pace: time.Second}
 	if o != nil {
