@@ -770,6 +770,35 @@ func TestFullDiskDuringABackup(t *testing.T) {
 	}
 }
 
+// A flush that has no room removes its tables, but not once another database may be opened in the folder, and give its own
+// tables the same names.
+func TestTablesOfASealedDiskStay(t *testing.T) {
+	const table = "/store/000009.sst"
+	for sealed, stays := range map[string]bool{"never": false, "create " + table: true, "write " + table: true} {
+		memory := newMemory()
+		var d *disk
+		d = newDisk(&tap{memory, func(what string) error {
+			if what == sealed {
+				d.seal()
+			}
+			if strings.HasPrefix(what, "write") {
+				return syscall.ENOSPC
+			}
+			return nil
+		}}, "/store", nil)
+		f, err := d.Create(table, "pebble-memtable-flush")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write([]byte("1")); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("got %v, want ENOSPC", err)
+		}
+		if _, err := memory.Stat(table); stays != (err == nil) {
+			t.Errorf("sealed before %s: got %v, want that the table is there: %t", sealed, err, stays)
+		}
+	}
+}
+
 // A compaction that has no room to write a table is tried again about once a second.
 func TestCompactionWithoutRoomWaits(t *testing.T) {
 	var tables sync.Map
