@@ -195,6 +195,30 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// A batch of the size that is allowed whose keys are so long, and in a range that it deletes, that the servers refuse it. The
+// error says why, and nothing is written.
+func TestLongKeysInADeletedRange(t *testing.T) {
+	s := open(t, cluster(t), empty())
+	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("there", "1")}}))
+	most := s.Capabilities().MaxBatch
+	b := storage.Batch{Ops: []storage.Op{storage.DeleteRange(storage.Range{})}}
+	for i := range most.Ops - 1 {
+		key := fmt.Appendf(bytes.Repeat([]byte("k"), storage.MaxKey-3), "%03d", i)
+		b.Ops = append(b.Ops, storage.Put(key, make([]byte, most.Bytes/most.Ops-len(key)-100)))
+	}
+	if err := b.Check(most); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(t.Context(), b); !errors.Is(err, storage.ErrInvalidBatch) || !strings.Contains(err.Error(), "three times") {
+		t.Errorf("got %v, want ErrInvalidBatch, and that keys are sent three times", err)
+	}
+	if page, err := s.Scan(t.Context(), storage.Range{}); len(page) != 1 || err != nil {
+		t.Errorf("got %d entries and error %v, want the one from before", len(page), err)
+	}
+	b.Ops = b.Ops[1:]
+	must(t, s.Commit(t.Context(), b))
+}
+
 // Batches that gRPC itself finds too large, in the server or in the client, are refused, and groups
 // of them are divided.
 func TestLimitsOfGRPC(t *testing.T) {

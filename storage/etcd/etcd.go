@@ -27,6 +27,9 @@
 //
 //   - The store claims to be Durable, and cannot see whether the servers run with
 //     --unsafe-no-fsync.
+//   - A cluster with the alarm CORRUPT refuses to write, with etcd's error "corrupt cluster". It
+//     is not a [storage.ErrCorrupt], after which a single record is taken to be damaged: all
+//     workflows wait until an operator has repaired the cluster and disarmed the alarm.
 //   - A page in reverse order makes the server read its whole range: the history of a
 //     workflow, or a list whose newest element comes first.
 package etcd
@@ -53,6 +56,9 @@ type Options struct {
 	// MaxTxnOps and MaxRequestBytes are the limits of the servers, as in their flags
 	// --max-txn-ops and --max-request-bytes. Capabilities.MaxBatch follows from them: one
 	// operation less, and two thirds of the bytes. Default: 128, and 1.5 MiB.
+	//
+	// One batch of that size may be refused: one that puts long keys in a range that it deletes.
+	// Each of them is sent three times. With the defaults, such keys may have 200 KiB together.
 	MaxTxnOps, MaxRequestBytes int
 }
 
@@ -115,7 +121,7 @@ func (s *Store) Capabilities() storage.Capabilities {
 // Commit applies b, grouped with concurrent commits.
 //
 // It returns storage.ErrInvalidBatch if the servers, or the client with its MaxCallSendMsgSize, accept
-// less than Options say.
+// less than Options say, or if b puts too many long keys in a range that it deletes: see Options.
 func (s *Store) Commit(ctx context.Context, b storage.Batch) error {
 	return wrap("commit", s.commit(ctx, b))
 }

@@ -193,6 +193,9 @@ func (s *Store) settle(g []*ticket) {
 // alone sends a batch by itself.
 func (s *Store) alone(b storage.Batch, limit time.Duration) error {
 	applied, err := s.send(s.request(b), 1, limit)
+	if refused(err) && b.HasDeleteRange() {
+		return fmt.Errorf("%w: each key that it puts in a range that it deletes is sent three times, and that is too large for the servers or for the client: put shorter keys, or fewer: %w", storage.ErrInvalidBatch, err)
+	}
 	if err == nil && b.Group != nil {
 		*b.Group = 1
 	}

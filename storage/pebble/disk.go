@@ -93,6 +93,9 @@ func (d *disk) look(look func(*place.Files) error) error {
 	err := look(d.files)
 	if log := d.log.Load(); err == nil && log != nil {
 		err = look(log)
+		if errors.Is(err, storage.ErrMoved) && d.log.Load() != log {
+			return d.look(look) // pebble has replaced the log, and may have removed that one
+		}
 	}
 	if errors.Is(err, storage.ErrMoved) {
 		d.fail(err)
@@ -101,10 +104,14 @@ func (d *disk) look(look func(*place.Files) error) error {
 	return cmp.Or(failure, err)
 }
 
-// forgetLog has the log not looked at any more if it is not at its place.
-func (d *disk) forgetLog() {
-	if log := d.log.Load(); log != nil && errors.Is(log.Check(), storage.ErrMoved) {
-		d.log.Store(nil)
+// releaseLog has the log not looked at until restore is called, so that it may be removed. If it
+// was, it is not looked at any more.
+func (d *disk) releaseLog() (restore func()) {
+	log := d.log.Swap(nil)
+	return func() {
+		if log != nil && !errors.Is(log.Check(), storage.ErrMoved) {
+			d.log.Store(log)
+		}
 	}
 }
 
@@ -191,10 +198,13 @@ func (d *disk) ReuseForWrite(last, name string, c vfs.DiskWriteCategory) (vfs.Fi
 }
 
 func (d *disk) create(name string, k kind, create func() (vfs.File, error)) (vfs.File, error) {
+	err := d.check()
 	if !d.mine(name) {
+		if err != nil { // the backup could not succeed
+			return nil, err
+		}
 		return create()
 	}
-	err := d.check()
 	if err == nil && strings.HasPrefix(filepath.Base(name), "marker.") {
 		// A marker names a file that pebble has created, and pebble syncs the folder after both.
 		// A power loss might leave the marker without the file.

@@ -622,7 +622,11 @@ func TestNothingHasMovedWhenThereIsNoRoomToOpenAgain(t *testing.T) {
 	for room := int64(0); ; room++ {
 		left := atomic.Int64{}
 		left.Store(1 << 40)
+		var last atomic.Pointer[disk]
 		s := openTapped(t, func(string) error {
+			if d := last.Load(); d != nil {
+				d.check() // as a compaction of the database before does, that has no room
+			}
 			if left.Add(-1) < 0 {
 				return syscall.ENOSPC
 			}
@@ -633,6 +637,7 @@ func TestNothingHasMovedWhenThereIsNoRoomToOpenAgain(t *testing.T) {
 		if err := putKey(t, s, "b"); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("got %v, want ENOSPC", err)
 		}
+		last.Store(s.db.disk)
 		left.Store(room)
 		err := putKey(t, s, "c")
 		if err == nil {
@@ -655,6 +660,141 @@ func TestNothingHasMovedWhenThereIsNoRoomToOpenAgain(t *testing.T) {
 		}
 		if err := s.Close(); err != nil || t.Failed() {
 			t.Fatal(err)
+		}
+	}
+}
+
+// Pebble replaces the log between two steps of a look, and removes the one before. Nobody has moved it.
+func TestLogThatIsReplacedHasNotMoved(t *testing.T) {
+	dir := t.TempDir()
+	files, err := place.Of(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDisk(vfs.Default, dir, files)
+	create := func(name string) {
+		f, err := d.Create(filepath.Join(dir, name), vfs.WriteCategoryUnspecified)
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	create("1.log")
+	first, looks := d.log.Load(), 0
+	err = d.look(func(f *place.Files) error {
+		looks++
+		if f == first {
+			create("2.log")
+			if err := d.Remove(filepath.Join(dir, "1.log")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return f.Check()
+	})
+	if err != nil || d.failure() != nil {
+		t.Errorf("got %v and the failure %v, want neither", err, d.failure())
+	}
+	if looks < 3 {
+		t.Errorf("got %d looks, want one at the second log", looks)
+	}
+}
+
+// A backup takes long, and the disk becomes full meanwhile. Reads and commits do not wait for the backup, which ends.
+func TestFullDiskDuringABackup(t *testing.T) {
+	var noRoom atomic.Bool
+	var created atomic.Int64
+	var once sync.Once
+	copying, goOn := make(chan struct{}), make(chan struct{})
+	s, err := openOn(&tap{newMemory(), func(what string) error {
+		switch {
+		case strings.HasPrefix(what, "write /backup"):
+			once.Do(func() {
+				close(copying)
+				<-goOn
+			})
+		case strings.HasPrefix(what, "create /backup") && noRoom.Load():
+			created.Add(1)
+		case noRoom.Load():
+			return syscall.ENOSPC
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := putKey(t, s, "a"); err != nil {
+		t.Fatal(err)
+	}
+	backup := make(chan error)
+	go func() { backup <- s.Backup("/backup") }()
+	<-copying
+	noRoom.Store(true)
+	calls := make(chan error)
+	go func() {
+		calls <- putKey(t, s, "b") // finds that the disk is full
+		calls <- putKey(t, s, "c")
+	}()
+	for range 2 {
+		select {
+		case err := <-calls:
+			if !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("a commit: got %v, want ENOSPC", err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Error("a commit waits for the backup, and reads wait for the commit")
+			close(goOn)
+			<-calls
+			<-backup
+			return
+		}
+	}
+	if err := getKey(t, s, "a"); err != nil {
+		t.Errorf("a read: got %v, want nil", err)
+	}
+	close(goOn)
+	if err := <-backup; !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("the backup: got %v, want ENOSPC", err)
+	}
+	if n := created.Load(); n > 0 {
+		t.Errorf("the backup has created %d files after the disk was full, want none", n)
+	}
+	noRoom.Store(false)
+	if err := putKey(t, s, "c"); err != nil {
+		t.Errorf("a commit when there is room: got %v, want nil", err)
+	}
+	if err := s.Backup("/backup"); err != nil {
+		t.Errorf("a backup when there is room: got %v, want nil", err)
+	}
+}
+
+// A flush that has no room removes its tables, but not once another database may be opened in the folder, and give its own
+// tables the same names.
+func TestTablesOfASealedDiskStay(t *testing.T) {
+	const table = "/store/000009.sst"
+	for sealed, stays := range map[string]bool{"never": false, "create " + table: true, "write " + table: true} {
+		memory := newMemory()
+		var d *disk
+		d = newDisk(&tap{memory, func(what string) error {
+			if what == sealed {
+				d.seal()
+			}
+			if strings.HasPrefix(what, "write") {
+				return syscall.ENOSPC
+			}
+			return nil
+		}}, "/store", nil)
+		f, err := d.Create(table, "pebble-memtable-flush")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write([]byte("1")); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("got %v, want ENOSPC", err)
+		}
+		if _, err := memory.Stat(table); stays != (err == nil) {
+			t.Errorf("sealed before %s: got %v, want that the table is there: %t", sealed, err, stays)
 		}
 	}
 }

@@ -35,6 +35,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -91,6 +92,8 @@ type Store struct {
 	calls  sync.RWMutex // read-locked by reads and Backup, locked by Close and reopen
 	db     *database    // guarded by calls; the leader may read it, since only it replaces it
 	closed bool         // guarded by calls
+
+	backups atomic.Int32 // in progress
 }
 
 var _ storage.Exclusive = (*Store)(nil)
@@ -99,6 +102,10 @@ var maxBatch = storage.Size{Ops: 10_000, Bytes: 64 << 20}
 
 // Open opens the store in the folder at path and creates it if it does not exist. The folder
 // above must exist. A nil o means the defaults.
+//
+// A folder that Open creates has the mode 0700. One that exists keeps its mode, which alone protects
+// the files in it: whoever may read the folder may also read most of the files, and may lock the
+// folder so that it cannot be opened. Give it the mode 0700.
 func Open(path string, o *Options) (*Store, error) {
 	s := &Store{path: path, fs: vfs.Default, pace: time.Second}
 	if o != nil {
@@ -175,6 +182,9 @@ func (s *Store) Commit(ctx context.Context, b storage.Batch) error {
 //
 // On the same file system the copy shares most of its files with the store, as hard links,
 // and takes a moment. Then copy it to another disk.
+//
+// If the disk of the store becomes full meanwhile, Backup returns that error, and nothing is
+// committed until it has returned.
 func (s *Store) Backup(dir string) error {
 	return s.error("back up", s.backup(dir))
 }
@@ -182,6 +192,8 @@ func (s *Store) Backup(dir string) error {
 func (s *Store) backup(dir string) error {
 	s.calls.RLock()
 	defer s.calls.RUnlock()
+	s.backups.Add(1) // before the disk is checked: see usable
+	defer s.backups.Add(-1)
 	if s.closed {
 		return storage.ErrClosed
 	}

@@ -31,19 +31,21 @@ func (s *Store) apply(batches []storage.Batch, verdicts []error) error {
 }
 
 // usable returns an error if nothing can be committed. After a full disk it opens the database
-// again. Reads wait for that, so it does not try all the time.
+// again. Reads wait for that, so it does not try all the time, and not during a backup: it would
+// wait for that, and reads would, too. A backup that begins later finds that the disk is full.
 func (s *Store) usable() error {
 	err := s.db.disk.check()
-	if !full(err) || !s.tried.IsZero() && time.Since(s.tried) < s.pace {
+	if !full(err) || s.backups.Load() > 0 || !s.tried.IsZero() && time.Since(s.tried) < s.pace {
 		return err
 	}
 	s.calls.Lock()
 	defer s.calls.Unlock()
 	s.db.disk.seal()
+	restore := s.db.disk.releaseLog() // pebble may remove it, with a table in its place
 	next, err := s.openDatabase()
 	s.tried = time.Now()
 	if err != nil {
-		s.db.disk.forgetLog() // pebble may have removed it, with a table in its place
+		restore()
 		return err
 	}
 	s.known.Forget()
