@@ -77,6 +77,44 @@ func TestPragmasSurviveCancelledCalls(t *testing.T) {
 	}
 }
 
+// Without this, macOS leaves what is synced in the cache of the drive. The setting can be read on
+// all systems.
+func TestAllConnectionsFlushTheDrive(t *testing.T) {
+	for _, relaxed := range []bool{false, true} {
+		s, err := Open(filepath.Join(t.TempDir(), "store.db"), &Options{Relaxed: relaxed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		truncate, err := s.writer.log.connect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer truncate.close()
+		r, err := newReader(s.path, s.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.close()
+		for name, c := range map[string]*conn{"writer": s.writer.conn, "truncate": truncate, "reader": r.conn} {
+			if got := ask(t, c, "PRAGMA fullfsync"); got != "1" {
+				t.Errorf("relaxed %v, %s: got %s, want 1", relaxed, name, got)
+			}
+		}
+		err = s.Transact(t.Context(), func(ctx context.Context) (storage.Batch, error) {
+			var got string
+			err := TxOf(ctx).QueryRow("PRAGMA fullfsync").Scan(&got)
+			if err == nil && got != "1" {
+				t.Errorf("relaxed %v, Transact: got %s, want 1", relaxed, got)
+			}
+			return storage.Batch{}, err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func ask(t *testing.T, c *conn, sql string) (answer string) {
 	t.Helper()
 	err := c.query(sql, nil, 1, func(row []driver.Value) error {

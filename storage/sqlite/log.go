@@ -13,6 +13,7 @@ import (
 // keepShort prevents that.
 type log struct {
 	database string
+	pragmas  []pragma
 	readers  chan *reader // the store's
 	limit    int64
 	next     time.Time // of the next check
@@ -66,8 +67,10 @@ func (l *log) pauseReaders() (resume func()) {
 	}
 }
 
+func (l *log) connect() (*conn, error) { return connect(l.database, "rw", l.pragmas) }
+
 func (l *log) truncate() error {
-	c, err := connect(l.database, "rw", []pragma{busy(logPatience / 5)})
+	c, err := l.connect()
 	if err != nil {
 		return err
 	}

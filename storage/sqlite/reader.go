@@ -23,7 +23,7 @@ func newReader(file string, o Options) (*reader, error) {
 	if o.ReadOnly {
 		mode = "ro"
 	} else {
-		pragmas = append(pragmas, pragma{"journal_mode", "", "wal"})
+		pragmas = append(pragmas, pragma{"journal_mode", "", "wal"}, fullSync) // the last connection checkpoints when it is closed
 	}
 	c, err := connect(file, mode, pragmas)
 	if err != nil {

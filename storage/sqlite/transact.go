@@ -6,7 +6,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -155,9 +154,7 @@ func (s *Store) transactShared(ctx context.Context, f func(ctx context.Context) 
 
 // transact runs f in a transaction. It waits at most patience for the lock.
 func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx context.Context) (storage.Batch, error)) error {
-	pragmas := slices.Clone(s.writer.pragmas)
-	pragmas[0] = busy(patience)
-	db := sql.OpenDB(connector{dsn(s.path, "rw", pragmas)})
+	db := sql.OpenDB(connector{dsn(s.path, "rw", waiting(s.writer.pragmas, patience))})
 	defer db.Close()
 	// Do not pass the caller's context: the driver would interrupt COMMIT when it ends.
 	own := context.WithoutCancel(ctx)

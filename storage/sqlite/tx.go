@@ -17,7 +17,8 @@ import (
 // SQLite has one writer: from the first staged batch until tx ends, the store's own
 // commits wait. So stage last and commit soon. Put _txlock=immediate in the host's DSN;
 // otherwise SQLite may refuse to let a transaction write after it has read, and the host
-// must start it again.
+// must start it again. The host's connection decides how durable the commit is: on macOS, it also needs
+// PRAGMA fullfsync = 1.
 func (s *Store) WithTx(tx *sql.Tx) storage.Tx {
 	return &view{base: s, tx: tx, sql: newStatements(s.options.Table)}
 }

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"database/sql/driver"
+	"slices"
 	"strconv"
 	"time"
 
@@ -42,11 +43,7 @@ const busyTimeout = 5 * time.Second
 const beginTimeout = 100 * time.Millisecond
 
 func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
-	w := &writer{
-		file: file,
-		sql:  newStatements(o.Table),
-		log:  log{database: file, readers: readers, limit: logLimit},
-	}
+	w := &writer{file: file, sql: newStatements(o.Table)}
 	sync := pragma{"synchronous", "FULL", "2"}
 	if o.Relaxed {
 		sync = pragma{"synchronous", "NORMAL", "1"}
@@ -55,10 +52,12 @@ func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 		busy(busyTimeout), // first, because setting the journal mode needs a lock
 		{"journal_mode", "WAL", "wal"},
 		sync,
+		fullSync,
 		{"cache_size", "-4096", "-4096"}, // KiB; SQLite walks the whole cache after pages were split
 		// 16 MiB: pages that many successive commits change are written back once.
 		{"wal_autocheckpoint", "4000", "4000"},
 	}
+	w.log = log{database: file, pragmas: waiting(w.pragmas, logPatience/5), readers: readers, limit: logLimit}
 	if err := w.connect("rwc"); err != nil {
 		return nil, err
 	}
@@ -71,6 +70,17 @@ func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 		return nil, err
 	}
 	return w, nil
+}
+
+// fullSync makes each sync on macOS flush the drive's cache. Otherwise a power loss there could
+// undo what is synced, or keep what was written later. It changes nothing elsewhere.
+var fullSync = pragma{"fullfsync", "1", "1"}
+
+// waiting returns pragmas with another time to wait for a lock.
+func waiting(pragmas []pragma, d time.Duration) []pragma {
+	pragmas = slices.Clone(pragmas)
+	pragmas[0] = busy(d)
+	return pragmas
 }
 
 func busy(d time.Duration) pragma {
