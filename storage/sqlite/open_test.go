@@ -266,6 +266,18 @@ func TestReadOnly(t *testing.T) {
 	if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), path) {
 		t.Errorf("commit: got %v, want ErrUnsupported and the path", err)
 	}
+	tx, err := host(t, path).Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	err = r.WithTx(tx).Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put([]byte("a"), []byte("3"))}})
+	if !errors.Is(err, errors.ErrUnsupported) || !errors.Is(err, storage.ErrAborted) || !strings.Contains(err.Error(), path) {
+		t.Errorf("commit in a transaction of the host: got %v, want ErrUnsupported, ErrAborted and the path", err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
 	if err := storage.Require(r, "an engine", "conditionalBatch"); err == nil {
 		t.Error("got a read-only store that takes batches")
 	}

@@ -181,7 +181,7 @@ func (s *Store) place(name string) (*place.Files, error) {
 // Commit applies b, grouped with concurrent commits.
 func (s *Store) Commit(ctx context.Context, b storage.Batch) error {
 	if s.options.ReadOnly {
-		return s.error("commit", fmt.Errorf("opened read-only: %w", errors.ErrUnsupported))
+		return s.error("commit", errReadOnly)
 	}
 	return s.error("commit", s.queue.Commit(ctx, b))
 }

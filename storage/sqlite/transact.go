@@ -106,7 +106,7 @@ func (s *Store) TransactLimit() time.Duration { return s.options.TransactLimit }
 // it together with the batch that f returns. See storage.Transactor.
 func (s *Store) Transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
 	if s.options.ReadOnly {
-		return s.error("transact", fmt.Errorf("opened read-only: %w", errors.ErrUnsupported))
+		return s.error("transact", errReadOnly)
 	}
 	if !s.options.Shared {
 		return s.queue.Do(ctx, func() error { return s.transact(ctx, busyTimeout, f) })

@@ -74,6 +74,9 @@ func (v *view) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, erro
 
 // Commit stages b in a savepoint, and rolls the savepoint back if a condition fails.
 func (v *view) Commit(ctx context.Context, b storage.Batch) error {
+	if v.base.options.ReadOnly {
+		return v.aborted("stage", errReadOnly)
+	}
 	if err := b.Check(maxBatch); err != nil {
 		return err
 	}
