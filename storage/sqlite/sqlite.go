@@ -11,6 +11,9 @@
 //   - Back up with VACUUM INTO or SQLite's backup API. A process that has the database
 //     open through SQLite must not open and close its files itself: that drops SQLite's
 //     locks on them.
+//   - Within this process, open the database only with modernc.org/sqlite, the driver of this
+//     package. Another SQLite in the process drops its locks too, and it drops those of the other:
+//     the database is then damaged. [Store.WithTx] refuses a transaction of another one.
 //   - Do not use a network file system: its file locks are not reliable.
 //   - Only one of the processes that share a store can write at a time. If a process is
 //     suspended while it writes, all others are blocked until it continues or is killed.
@@ -26,6 +29,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -74,6 +78,7 @@ type Store struct {
 	opening string
 	lock    *lock        // nil if read-only
 	files   *place.Files // the files that must not move while the store is open
+	library string       // the SQLite of the driver
 	queue   *group.Queue // in front of the writer
 	writer  *writer      // nil if read-only
 	readers chan *reader // maxReaders slots; a nil reader is not connected yet
@@ -150,6 +155,13 @@ func open(path string, o *Options) (_ *Store, err error) {
 	}
 	<-s.readers
 	s.readers <- r
+	err = r.query(library, nil, 1, func(row []driver.Value) error {
+		s.library = fmt.Sprint(row[0])
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
 	s.path = file
 	if s.files, err = s.place(path); err != nil {
 		return nil, err
