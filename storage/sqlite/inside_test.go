@@ -128,7 +128,11 @@ func ask(t *testing.T, c *conn, sql string) (answer string) {
 }
 
 func TestPragmaWithoutEffectIsRefused(t *testing.T) {
-	_, err := connect(filepath.Join(t.TempDir(), "store.db"), "rwc", []pragma{{"journal_mode", "WALL", "wal"}})
+	path := filepath.Join(t.TempDir(), "store.db")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := connect(path, "rw", []pragma{{"journal_mode", "WALL", "wal"}})
 	if err == nil || !strings.Contains(err.Error(), "journal_mode") {
 		t.Errorf("got %v, want an error that names the pragma", err)
 	}

@@ -95,7 +95,9 @@ const maxReaders = 4
 var maxBatch = storage.Size{Ops: 10_000, Bytes: 64 << 20}
 
 // Open opens the store at path and creates it if it does not exist. A nil o means
-// the defaults.
+// the defaults. The files that it creates are for the user of this process only, with mode 0600. For
+// others, change the mode of the database while it is closed, or create an empty file before: SQLite
+// gives its -wal and -shm the same mode. The .lock is for those who write.
 func Open(path string, o *Options) (*Store, error) {
 	s, err := open(path, o)
 	if err != nil {
@@ -141,7 +143,7 @@ func open(path string, o *Options) (_ *Store, err error) {
 		s.readers <- nil
 	}
 	if !s.options.ReadOnly {
-		if s.lock, err = acquire(file+".lock", s.options.Shared); err != nil {
+		if s.lock, err = acquire(file+lockSuffix, s.options.Shared); err != nil {
 			return nil, err
 		}
 		if s.writer, err = newWriter(file, s.options, s.readers); err != nil {

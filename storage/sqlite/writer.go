@@ -2,6 +2,9 @@ package sqlite
 
 import (
 	"database/sql/driver"
+	"errors"
+	"io/fs"
+	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -58,7 +61,11 @@ func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 		{"wal_autocheckpoint", "4000", "4000"},
 	}
 	w.log = log{database: file, pragmas: waiting(w.pragmas, logPatience/5), readers: readers, limit: logLimit}
-	if err := w.connect("rwc"); err != nil {
+	mode := "rw"
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		mode = "rwc" // not for an empty file of the host's: its mode would change
+	}
+	if err := w.connect(mode); err != nil {
 		return nil, err
 	}
 	if err := w.createTable(o.Table); err != nil {
@@ -88,7 +95,7 @@ func busy(d time.Duration) pragma {
 	return pragma{"busy_timeout", ms, ms}
 }
 
-// connect connects. Mode "rwc" creates the file if it does not exist.
+// connect connects. Mode "rwc" creates the file if it does not exist, for which the lock file must.
 func (w *writer) connect(mode string) (err error) {
 	w.version = noVersion // a connection counts from where it began
 	w.conn, err = connect(w.file, mode, w.pragmas)
