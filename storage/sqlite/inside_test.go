@@ -55,7 +55,7 @@ func TestPragmasSurviveCancelledCalls(t *testing.T) {
 	if err := s.writer.verify(s.writer.pragmas[1:]); err != nil {
 		t.Errorf("writer: %v", err)
 	}
-	for name, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "busy_timeout": "100", "wal_autocheckpoint": "4000"} {
+	for name, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "busy_timeout": "100", "wal_autocheckpoint": "0"} {
 		if got := ask(t, s.writer.conn, "PRAGMA "+name); got != want {
 			t.Errorf("writer: got %s %s, want %s", name, got, want)
 		}
@@ -86,17 +86,12 @@ func TestAllConnectionsFlushTheDrive(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		truncate, err := s.writer.log.connect()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer truncate.close()
 		r, err := newReader(s.path, s.options)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer r.close()
-		for name, c := range map[string]*conn{"writer": s.writer.conn, "truncate": truncate, "reader": r.conn} {
+		for name, c := range map[string]*conn{"writer": s.writer.conn, "reader": r.conn} {
 			if got := ask(t, c, "PRAGMA fullfsync"); got != "1" {
 				t.Errorf("relaxed %v, %s: got %s, want 1", relaxed, name, got)
 			}
@@ -292,7 +287,7 @@ func TestWriterRecovers(t *testing.T) {
 	s := openInside(t)
 	for _, b := range []func(){
 		func() { s.writer.exec("BEGIN") },
-		func() { s.writer.rollback() }, // nothing to roll back, so it drops the connection
+		func() { s.writer.rollback(nil) }, // nothing to roll back, so it drops the connection
 	} {
 		b()
 		s.Commit(t.Context(), batch("a", []byte("lost or not")))

@@ -19,6 +19,10 @@
 //     suspended while it writes, all others are blocked until it continues or is killed.
 //   - Do not open one database under two hard links: each name has its own log and its
 //     own lock file.
+//   - If a sync fails, the store gives up: every call returns an error that says to open it again. Close
+//     all other connections to the database before, so that SQLite reads its whole log. The host's
+//     own connections checkpoint the log by themselves, and SQLite ignores a failed sync there.
+//     PRAGMA wal_autocheckpoint = 0 on them leaves it to the store.
 //   - Leave the files alone while the store is open: the database, its -wal, -shm and
 //     .lock. If one of them is deleted, renamed or replaced, every call returns
 //     storage.ErrMoved and no commit is confirmed. Overwriting a file in place is not
@@ -229,6 +233,14 @@ func (s *Store) Close() error {
 		err = s.error("close", s.release())
 	})
 	return err
+}
+
+// failure returns why the store has failed, if it has.
+func (s *Store) failure() error {
+	if s.writer == nil {
+		return nil
+	}
+	return s.writer.failure()
 }
 
 // release closes the readers, then the writer, which checkpoints the log, and then

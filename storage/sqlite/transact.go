@@ -154,6 +154,9 @@ func (s *Store) transactShared(ctx context.Context, f func(ctx context.Context) 
 
 // transact runs f in a transaction. It waits at most patience for the lock.
 func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx context.Context) (storage.Batch, error)) error {
+	if err := s.failure(); err != nil {
+		return s.error("transact", err)
+	}
 	db := sql.OpenDB(connector{dsn(s.path, "rw", waiting(s.writer.pragmas, patience))})
 	defer db.Close()
 	// Do not pass the caller's context: the driver would interrupt COMMIT when it ends.
@@ -190,6 +193,7 @@ func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx
 		return err
 	}
 	err = translate(tx.Commit())
+	s.writer.check(err)
 	if moved := s.files.Check(); moved != nil {
 		err = moved
 	}

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -81,7 +82,7 @@ func (v *view) Commit(ctx context.Context, b storage.Batch) error {
 	if err := b.Check(maxBatch); err != nil {
 		return err
 	}
-	if err := v.base.files.Check(); err != nil { // the host's connection may be to another file
+	if err := cmp.Or(v.base.failure(), v.base.files.Check()); err != nil { // the host's connection may be to another file
 		return v.aborted("stage", err)
 	}
 	if err := v.check(ctx); err != nil {

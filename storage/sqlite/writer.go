@@ -1,12 +1,14 @@
 package sqlite
 
 import (
+	"cmp"
 	"database/sql/driver"
 	"errors"
 	"io/fs"
 	"os"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	code "modernc.org/sqlite/lib"
@@ -32,6 +34,8 @@ type writer struct {
 	version int64      // this connection's; it changes when another one commits
 	trusted bool       // no other has: known is what the store contains
 
+	failed atomic.Pointer[error] // why the store must be opened again, or nil
+
 	// Reused to save allocations; forget clears them.
 	conditions []storage.Condition
 	args       []driver.Value
@@ -46,7 +50,11 @@ const busyTimeout = 5 * time.Second
 const beginTimeout = 100 * time.Millisecond
 
 func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
-	w := &writer{file: file, sql: newStatements(o.Table)}
+	w := &writer{
+		file: file,
+		sql:  newStatements(o.Table),
+		log:  log{database: file, readers: readers, frames: logFrames, limit: logLimit},
+	}
 	sync := pragma{"synchronous", "FULL", "2"}
 	if o.Relaxed {
 		sync = pragma{"synchronous", "NORMAL", "1"}
@@ -57,10 +65,8 @@ func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 		sync,
 		fullSync,
 		{"cache_size", "-4096", "-4096"}, // KiB; SQLite walks the whole cache after pages were split
-		// 16 MiB: pages that many successive commits change are written back once.
-		{"wal_autocheckpoint", "4000", "4000"},
+		{"wal_autocheckpoint", "0", "0"}, // see checkpoint
 	}
-	w.log = log{database: file, pragmas: waiting(w.pragmas, logPatience/5), readers: readers, limit: logLimit}
 	mode := "rw"
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		mode = "rwc" // not for an empty file of the host's: its mode would change
@@ -118,7 +124,7 @@ func (w *writer) close() error {
 
 // apply is a group.Apply. It commits nothing if the files are not at their paths.
 func (w *writer) apply(batches []storage.Batch, verdicts []error) error {
-	if err := w.files.Moved(); err != nil {
+	if err := cmp.Or(w.files.Moved(), w.failure()); err != nil {
 		return err
 	}
 	stack.Grow()
@@ -159,20 +165,20 @@ func (w *writer) transaction(batches []storage.Batch, verdicts []error) error {
 		return err
 	}
 	if err := w.notice(len(batches)); err != nil {
-		w.rollback()
+		w.rollback(err)
 		return err
 	}
 	// Here, because nothing can delay the commit from now on, and before COMMIT, because after
 	// a sync the check takes several times as long. If the files are moved during a commit, the
 	// effect is the same as if they are moved just after it.
 	if err := w.files.Check(); err != nil {
-		w.rollback()
+		w.rollback(err)
 		return err
 	}
 	for i := range batches {
 		ok, err := w.batch(&batches[i])
 		if err != nil {
-			w.rollback()
+			w.rollback(err)
 			return group.Undone(err)
 		}
 		if !ok {
@@ -180,9 +186,10 @@ func (w *writer) transaction(batches []storage.Batch, verdicts []error) error {
 		}
 	}
 	if _, err := w.exec(w.sql.commit); err != nil {
-		w.rollback()
-		return err
+		w.rollback(err)
+		return cmp.Or(w.failure(), err)
 	}
+	w.log.wrote(batches)
 	return nil
 }
 
@@ -209,7 +216,7 @@ func (w *writer) notice(group int) error {
 	})
 }
 
-// ready reconnects if the connection was dropped, and otherwise keeps the log short.
+// ready reconnects if the connection was dropped, and otherwise tends the log.
 func (w *writer) ready() error {
 	if w.conn == nil {
 		if err := w.connect("rw"); err != nil {
@@ -225,15 +232,15 @@ func (w *writer) ready() error {
 		}
 		return nil
 	}
-	w.log.keepShort()
-	return nil
+	return w.tend()
 }
 
 // rollback ends a transaction that failed. If ROLLBACK itself fails, SQLite may have
 // ended the transaction already; the connection is dropped, in case it is broken.
-func (w *writer) rollback() {
+func (w *writer) rollback(why error) {
 	w.known.Forget()
-	if _, err := w.exec(w.sql.rollback); err != nil {
+	w.check(why)
+	if _, err := w.exec(w.sql.rollback); err != nil && w.failure() == nil {
 		w.drop()
 	}
 }
