@@ -78,7 +78,12 @@ func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 		w.close()
 		return nil, err
 	}
-	if err := w.shortenTimeout(); err != nil {
+	if !o.Relaxed {
+		// A process that was killed may have left a commit that it had not synced. It must be durable
+		// before anyone reads it. A checkpoint begins with a sync of the log.
+		w.checkpoint("PASSIVE")
+	}
+	if err := cmp.Or(w.failure(), w.shortenTimeout()); err != nil {
 		w.close()
 		return nil, err
 	}
