@@ -281,6 +281,28 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
+// A log that nobody reads is copied into the database before it is long, and begins again.
+func TestLogBeginsAgain(t *testing.T) {
+	s, err := Open(filepath.Join(t.TempDir(), "store.db"), &Options{Relaxed: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.writer.log.frames = 100
+	for i := range 1000 {
+		if err := s.Commit(t.Context(), batch("key", bytes.Repeat([]byte{byte(i)}, 10_000))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := os.Stat(s.path + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() > 2<<20 {
+		t.Errorf("after 10 MB got a log of %d bytes, want one that has begun again after 100 pages", info.Size())
+	}
+}
+
 // TestWriterRecovers ends the writer's transaction without its knowledge, as some errors
 // of SQLite do.
 func TestWriterRecovers(t *testing.T) {
