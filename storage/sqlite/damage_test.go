@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weft-go/weft/internal/torture"
+	"github.com/weft-go/weft/storage/sqlite"
 )
 
 func TestDamagedFile(t *testing.T) {
@@ -24,6 +25,31 @@ func TestDamagedLog(t *testing.T) {
 		copyFile(t, live, path)
 		copyFile(t, live+"-wal", path+"-wal")
 	})
+}
+
+// A process that is killed may leave a commit in the log that it had not synced. Nobody may read it before
+// it is durable.
+func TestLogOfACrashIsSynced(t *testing.T) {
+	live := newPath(t)
+	torture.Fill(t, open(t, live, nil))
+	for _, relaxed := range []bool{false, true} {
+		path := newPath(t)
+		copyFile(t, live, path)
+		copyFile(t, live+"-wal", path+"-wal")
+		before, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open(t, path, &sqlite.Options{Relaxed: relaxed})
+		after, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A checkpoint syncs the log first.
+		if copied := after.Size() > before.Size(); copied == relaxed {
+			t.Errorf("relaxed %v: the database has grown from %d to %d bytes", relaxed, before.Size(), after.Size())
+		}
+	}
 }
 
 // copyFile reads a file that SQLite has open, which drops SQLite's locks on it. In this

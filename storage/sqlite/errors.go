@@ -11,6 +11,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
+var errReadOnly = fmt.Errorf("opened read-only: %w", errors.ErrUnsupported)
+
 // error adds the action and the file to err. It leaves the contract's own errors
 // unchanged, as they are not about the file.
 func (s *Store) error(action string, err error) error {

@@ -14,11 +14,14 @@ import (
 // the lock would let a third one in. Its content is ignored.
 type lock struct{ file *os.File }
 
+// lockSuffix follows the name of the database in that of its lock file.
+const lockSuffix = ".lock"
+
 // acquire locks the file at path and creates it if it does not exist. It does not wait.
 // If the file was removed between opening and locking it, it tries again.
 func acquire(path string, shared bool) (*lock, error) {
 	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644) // os adds O_CLOEXEC
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // os adds O_CLOEXEC
 		if err != nil {
 			return nil, err
 		}

@@ -127,6 +127,42 @@ func TestOddPaths(t *testing.T) {
 	}
 }
 
+// Values may be secrets, and whoever can read the lock file can lock it.
+func TestFilesAreForTheOwner(t *testing.T) {
+	modes := func(path string, want fs.FileMode) {
+		t.Helper()
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			info, err := os.Stat(path + suffix)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.Mode() != want {
+				t.Errorf("%s: got %v, want %v", path+suffix, info.Mode(), want)
+			}
+		}
+		if info, err := os.Stat(path + ".lock"); err != nil || info.Mode() != 0o600 {
+			t.Errorf("lock: got %v, want mode 0600", info.Mode())
+		}
+	}
+	path := filepath.Join(t.TempDir(), "with space+100% é&.db")
+	s := open(t, path, nil)
+	put(t, s, "a", "1")
+	modes(path, 0o600)
+	s.Close()
+
+	empty := newPath(t)
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{path, empty} { // an existing file keeps its mode
+		if err := os.Chmod(path, 0o664); err != nil {
+			t.Fatal(err)
+		}
+		put(t, open(t, path, nil), "a", "1")
+		modes(path, 0o664)
+	}
+}
+
 func TestRelativePath(t *testing.T) {
 	t.Chdir(t.TempDir())
 	s := open(t, "store.db", nil)
@@ -265,6 +301,18 @@ func TestReadOnly(t *testing.T) {
 	err := r.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put([]byte("a"), []byte("3"))}})
 	if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), path) {
 		t.Errorf("commit: got %v, want ErrUnsupported and the path", err)
+	}
+	tx, err := host(t, path).Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	err = r.WithTx(tx).Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put([]byte("a"), []byte("3"))}})
+	if !errors.Is(err, errors.ErrUnsupported) || !errors.Is(err, storage.ErrAborted) || !strings.Contains(err.Error(), path) {
+		t.Errorf("commit in a transaction of the host: got %v, want ErrUnsupported, ErrAborted and the path", err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
 	}
 	if err := storage.Require(r, "an engine", "conditionalBatch"); err == nil {
 		t.Error("got a read-only store that takes batches")

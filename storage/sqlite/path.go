@@ -56,6 +56,9 @@ func dsn(file, mode string, pragmas []pragma) string {
 			q.Add("_pragma", p.name+"("+p.value+")")
 		}
 	}
-	u.RawQuery = q.Encode()
+	if mode == "rwc" { // SQLite creates the database with the mode of the lock file
+		q.Set("modeof", file+lockSuffix)
+	}
+	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20") // SQLite does not know + for a space
 	return u.String()
 }

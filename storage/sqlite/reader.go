@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 
@@ -23,7 +24,7 @@ func newReader(file string, o Options) (*reader, error) {
 	if o.ReadOnly {
 		mode = "ro"
 	} else {
-		pragmas = append(pragmas, pragma{"journal_mode", "", "wal"})
+		pragmas = append(pragmas, pragma{"journal_mode", "", "wal"}, fullSync) // the last connection checkpoints when it is closed
 	}
 	c, err := connect(file, mode, pragmas)
 	if err != nil {
@@ -88,10 +89,10 @@ func (r *reader) scan(ctx context.Context, rg storage.Range) ([]storage.Entry, e
 }
 
 // take waits for a reader, which the caller must give back, and connects it if
-// necessary. It fails if a file of the store has moved: otherwise a read would confirm
-// data that the next opener does not find.
+// necessary. It fails if the store has, or if a file of it has moved: otherwise a read would
+// confirm data that the next opener does not find.
 func (s *Store) take(ctx context.Context) (*reader, error) {
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(ctx.Err(), s.failure()); err != nil {
 		return nil, err
 	}
 	select {

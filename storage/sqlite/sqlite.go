@@ -11,11 +11,18 @@
 //   - Back up with VACUUM INTO or SQLite's backup API. A process that has the database
 //     open through SQLite must not open and close its files itself: that drops SQLite's
 //     locks on them.
+//   - Within this process, open the database only with modernc.org/sqlite, the driver of this
+//     package. Another SQLite in the process drops its locks too, and it drops those of the other:
+//     the database is then damaged. [Store.WithTx] refuses a transaction of another one.
 //   - Do not use a network file system: its file locks are not reliable.
 //   - Only one of the processes that share a store can write at a time. If a process is
 //     suspended while it writes, all others are blocked until it continues or is killed.
 //   - Do not open one database under two hard links: each name has its own log and its
 //     own lock file.
+//   - If a sync fails, the store gives up: every call returns an error that says to open it again. Close
+//     all other connections to the database before, so that SQLite reads its whole log. The host's
+//     own connections checkpoint the log by themselves, and SQLite ignores a failed sync there.
+//     PRAGMA wal_autocheckpoint = 0 on them leaves it to the store.
 //   - Leave the files alone while the store is open: the database, its -wal, -shm and
 //     .lock. If one of them is deleted, renamed or replaced, every call returns
 //     storage.ErrMoved and no commit is confirmed. Overwriting a file in place is not
@@ -26,6 +33,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -74,6 +82,7 @@ type Store struct {
 	opening string
 	lock    *lock        // nil if read-only
 	files   *place.Files // the files that must not move while the store is open
+	library string       // the SQLite of the driver
 	queue   *group.Queue // in front of the writer
 	writer  *writer      // nil if read-only
 	readers chan *reader // maxReaders slots; a nil reader is not connected yet
@@ -90,7 +99,9 @@ const maxReaders = 4
 var maxBatch = storage.Size{Ops: 10_000, Bytes: 64 << 20}
 
 // Open opens the store at path and creates it if it does not exist. A nil o means
-// the defaults.
+// the defaults. The files that it creates are for the user of this process only, with mode 0600. For
+// others, change the mode of the database while it is closed, or create an empty file before: SQLite
+// gives its -wal and -shm the same mode. The .lock is for those who write.
 func Open(path string, o *Options) (*Store, error) {
 	s, err := open(path, o)
 	if err != nil {
@@ -136,7 +147,7 @@ func open(path string, o *Options) (_ *Store, err error) {
 		s.readers <- nil
 	}
 	if !s.options.ReadOnly {
-		if s.lock, err = acquire(file+".lock", s.options.Shared); err != nil {
+		if s.lock, err = acquire(file+lockSuffix, s.options.Shared); err != nil {
 			return nil, err
 		}
 		if s.writer, err = newWriter(file, s.options, s.readers); err != nil {
@@ -150,6 +161,13 @@ func open(path string, o *Options) (_ *Store, err error) {
 	}
 	<-s.readers
 	s.readers <- r
+	err = r.query(library, nil, 1, func(row []driver.Value) error {
+		s.library = fmt.Sprint(row[0])
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
 	s.path = file
 	if s.files, err = s.place(path); err != nil {
 		return nil, err
@@ -181,7 +199,7 @@ func (s *Store) place(name string) (*place.Files, error) {
 // Commit applies b, grouped with concurrent commits.
 func (s *Store) Commit(ctx context.Context, b storage.Batch) error {
 	if s.options.ReadOnly {
-		return s.error("commit", fmt.Errorf("opened read-only: %w", errors.ErrUnsupported))
+		return s.error("commit", errReadOnly)
 	}
 	return s.error("commit", s.queue.Commit(ctx, b))
 }
@@ -215,6 +233,14 @@ func (s *Store) Close() error {
 		err = s.error("close", s.release())
 	})
 	return err
+}
+
+// failure returns why the store has failed, if it has.
+func (s *Store) failure() error {
+	if s.writer == nil {
+		return nil
+	}
+	return s.writer.failure()
 }
 
 // release closes the readers, then the writer, which checkpoints the log, and then

@@ -6,7 +6,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -107,7 +106,7 @@ func (s *Store) TransactLimit() time.Duration { return s.options.TransactLimit }
 // it together with the batch that f returns. See storage.Transactor.
 func (s *Store) Transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
 	if s.options.ReadOnly {
-		return s.error("transact", fmt.Errorf("opened read-only: %w", errors.ErrUnsupported))
+		return s.error("transact", errReadOnly)
 	}
 	if !s.options.Shared {
 		return s.queue.Do(ctx, func() error { return s.transact(ctx, busyTimeout, f) })
@@ -155,9 +154,10 @@ func (s *Store) transactShared(ctx context.Context, f func(ctx context.Context) 
 
 // transact runs f in a transaction. It waits at most patience for the lock.
 func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx context.Context) (storage.Batch, error)) error {
-	pragmas := slices.Clone(s.writer.pragmas)
-	pragmas[0] = busy(patience)
-	db := sql.OpenDB(connector{dsn(s.path, "rw", pragmas)})
+	if err := s.failure(); err != nil {
+		return s.error("transact", err)
+	}
+	db := sql.OpenDB(connector{dsn(s.path, "rw", waiting(s.writer.pragmas, patience))})
 	defer db.Close()
 	// Do not pass the caller's context: the driver would interrupt COMMIT when it ends.
 	own := context.WithoutCancel(ctx)
@@ -193,6 +193,7 @@ func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx
 		return err
 	}
 	err = translate(tx.Commit())
+	s.writer.check(err)
 	if moved := s.files.Check(); moved != nil {
 		err = moved
 	}

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -11,13 +12,14 @@ import (
 )
 
 // WithTx returns a view of s inside tx, a transaction that the host began on its own
-// connection to the same database. A batch committed to the view is staged: it takes
+// connection to the same database. The connection must be one of the driver modernc.org/sqlite. A batch committed to the view is staged: it takes
 // effect if and only if tx commits.
 //
 // SQLite has one writer: from the first staged batch until tx ends, the store's own
 // commits wait. So stage last and commit soon. Put _txlock=immediate in the host's DSN;
 // otherwise SQLite may refuse to let a transaction write after it has read, and the host
-// must start it again.
+// must start it again. The host's connection decides how durable the commit is: on macOS, it also needs
+// PRAGMA fullfsync = 1.
 func (s *Store) WithTx(tx *sql.Tx) storage.Tx {
 	return &view{base: s, tx: tx, sql: newStatements(s.options.Table)}
 }
@@ -27,6 +29,7 @@ type view struct {
 	base *Store
 	tx   *sql.Tx
 	sql  statements
+	ours bool // tx was begun with the SQLite of this store
 }
 
 func (v *view) Base() storage.Storage              { return v.base }
@@ -73,10 +76,16 @@ func (v *view) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, erro
 
 // Commit stages b in a savepoint, and rolls the savepoint back if a condition fails.
 func (v *view) Commit(ctx context.Context, b storage.Batch) error {
+	if v.base.options.ReadOnly {
+		return v.aborted("stage", errReadOnly)
+	}
 	if err := b.Check(maxBatch); err != nil {
 		return err
 	}
-	if err := v.base.files.Check(); err != nil { // the host's connection may be to another file
+	if err := cmp.Or(v.base.failure(), v.base.files.Check()); err != nil { // the host's connection may be to another file
+		return v.aborted("stage", err)
+	}
+	if err := v.check(ctx); err != nil {
 		return v.aborted("stage", err)
 	}
 	if err := v.exec(ctx, "SAVEPOINT weft"); err != nil {
@@ -116,6 +125,27 @@ func (v *view) Commit(ctx context.Context, b storage.Batch) error {
 		}
 	}
 	return v.exec(ctx, "RELEASE weft")
+}
+
+// library returns what identifies a build of SQLite. Two drivers may have the same version of it.
+const library = `SELECT sqlite_source_id() || ' ' || group_concat(compile_options) FROM pragma_compile_options`
+
+// check returns an error if the host has begun the transaction with another SQLite than that of this
+// store. Neither of the two would know of the locks of the other: closing a file releases those
+// that the process has on it.
+func (v *view) check(ctx context.Context) error {
+	if v.ours {
+		return nil
+	}
+	var theirs string
+	if err := v.tx.QueryRowContext(ctx, library).Scan(&theirs); err != nil {
+		return err
+	}
+	if theirs != v.base.library {
+		return errors.New("the transaction was begun with another SQLite: in this process, open the database only with modernc.org/sqlite")
+	}
+	v.ours = true
+	return nil
 }
 
 func (v *view) holds(ctx context.Context, c storage.Condition) (bool, error) {

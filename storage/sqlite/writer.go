@@ -1,8 +1,14 @@
 package sqlite
 
 import (
+	"cmp"
 	"database/sql/driver"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	code "modernc.org/sqlite/lib"
@@ -28,6 +34,8 @@ type writer struct {
 	version int64      // this connection's; it changes when another one commits
 	trusted bool       // no other has: known is what the store contains
 
+	failed atomic.Pointer[error] // why the store must be opened again, or nil
+
 	// Reused to save allocations; forget clears them.
 	conditions []storage.Condition
 	args       []driver.Value
@@ -45,7 +53,7 @@ func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 	w := &writer{
 		file: file,
 		sql:  newStatements(o.Table),
-		log:  log{database: file, readers: readers, limit: logLimit},
+		log:  log{database: file, readers: readers, frames: logFrames, limit: logLimit},
 	}
 	sync := pragma{"synchronous", "FULL", "2"}
 	if o.Relaxed {
@@ -55,22 +63,42 @@ func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 		busy(busyTimeout), // first, because setting the journal mode needs a lock
 		{"journal_mode", "WAL", "wal"},
 		sync,
+		fullSync,
 		{"cache_size", "-4096", "-4096"}, // KiB; SQLite walks the whole cache after pages were split
-		// 16 MiB: pages that many successive commits change are written back once.
-		{"wal_autocheckpoint", "4000", "4000"},
+		{"wal_autocheckpoint", "0", "0"}, // see checkpoint
 	}
-	if err := w.connect("rwc"); err != nil {
+	mode := "rw"
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		mode = "rwc" // not for an empty file of the host's: its mode would change
+	}
+	if err := w.connect(mode); err != nil {
 		return nil, err
 	}
 	if err := w.createTable(o.Table); err != nil {
 		w.close()
 		return nil, err
 	}
-	if err := w.shortenTimeout(); err != nil {
+	if !o.Relaxed {
+		// A process that was killed may have left a commit that it had not synced. It must be durable
+		// before anyone reads it. A checkpoint begins with a sync of the log.
+		w.checkpoint("PASSIVE")
+	}
+	if err := cmp.Or(w.failure(), w.shortenTimeout()); err != nil {
 		w.close()
 		return nil, err
 	}
 	return w, nil
+}
+
+// fullSync makes each sync on macOS flush the drive's cache. Otherwise a power loss there could
+// undo what is synced, or keep what was written later. It changes nothing elsewhere.
+var fullSync = pragma{"fullfsync", "1", "1"}
+
+// waiting returns pragmas with another time to wait for a lock.
+func waiting(pragmas []pragma, d time.Duration) []pragma {
+	pragmas = slices.Clone(pragmas)
+	pragmas[0] = busy(d)
+	return pragmas
 }
 
 func busy(d time.Duration) pragma {
@@ -78,7 +106,7 @@ func busy(d time.Duration) pragma {
 	return pragma{"busy_timeout", ms, ms}
 }
 
-// connect connects. Mode "rwc" creates the file if it does not exist.
+// connect connects. Mode "rwc" creates the file if it does not exist, for which the lock file must.
 func (w *writer) connect(mode string) (err error) {
 	w.version = noVersion // a connection counts from where it began
 	w.conn, err = connect(w.file, mode, w.pragmas)
@@ -101,7 +129,7 @@ func (w *writer) close() error {
 
 // apply is a group.Apply. It commits nothing if the files are not at their paths.
 func (w *writer) apply(batches []storage.Batch, verdicts []error) error {
-	if err := w.files.Moved(); err != nil {
+	if err := cmp.Or(w.files.Moved(), w.failure()); err != nil {
 		return err
 	}
 	stack.Grow()
@@ -142,20 +170,20 @@ func (w *writer) transaction(batches []storage.Batch, verdicts []error) error {
 		return err
 	}
 	if err := w.notice(len(batches)); err != nil {
-		w.rollback()
+		w.rollback(err)
 		return err
 	}
 	// Here, because nothing can delay the commit from now on, and before COMMIT, because after
 	// a sync the check takes several times as long. If the files are moved during a commit, the
 	// effect is the same as if they are moved just after it.
 	if err := w.files.Check(); err != nil {
-		w.rollback()
+		w.rollback(err)
 		return err
 	}
 	for i := range batches {
 		ok, err := w.batch(&batches[i])
 		if err != nil {
-			w.rollback()
+			w.rollback(err)
 			return group.Undone(err)
 		}
 		if !ok {
@@ -163,9 +191,10 @@ func (w *writer) transaction(batches []storage.Batch, verdicts []error) error {
 		}
 	}
 	if _, err := w.exec(w.sql.commit); err != nil {
-		w.rollback()
-		return err
+		w.rollback(err)
+		return cmp.Or(w.failure(), err)
 	}
+	w.log.wrote(batches)
 	return nil
 }
 
@@ -192,7 +221,7 @@ func (w *writer) notice(group int) error {
 	})
 }
 
-// ready reconnects if the connection was dropped, and otherwise keeps the log short.
+// ready reconnects if the connection was dropped, and otherwise tends the log.
 func (w *writer) ready() error {
 	if w.conn == nil {
 		if err := w.connect("rw"); err != nil {
@@ -208,15 +237,15 @@ func (w *writer) ready() error {
 		}
 		return nil
 	}
-	w.log.keepShort()
-	return nil
+	return w.tend()
 }
 
 // rollback ends a transaction that failed. If ROLLBACK itself fails, SQLite may have
 // ended the transaction already; the connection is dropped, in case it is broken.
-func (w *writer) rollback() {
+func (w *writer) rollback(why error) {
 	w.known.Forget()
-	if _, err := w.exec(w.sql.rollback); err != nil {
+	w.check(why)
+	if _, err := w.exec(w.sql.rollback); err != nil && w.failure() == nil {
 		w.drop()
 	}
 }
