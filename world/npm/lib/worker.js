@@ -101,9 +101,10 @@ export function createWorker(client, options) {
    * @returns {Promise<Outcome>}
    */
   async function post(delivery) {
-    const body = toJSON(delivery.message);
-    let answer, text;
+    const again = /** @type {const} */ ({ as: 'retry', afterSeconds: Math.min(60, 2 ** (delivery.attempt - 1)) });
+    let body, answer, text;
     try {
+      body = toJSON(delivery.message, Number); // integers of 8 bytes come as bigints
       answer = await request(endpoint(options.appUrl, delivery.queueName), {
         method: 'POST',
         headers: {
@@ -118,12 +119,16 @@ export function createWorker(client, options) {
       });
       text = await answer.body.text();
     } catch (err) {
+      if (body === undefined || /** @type {any} */ (err).code === 'UND_ERR_INVALID_ARG') {
+        console.error(`[weft] message ${delivery.messageId}, attempt ${delivery.attempt}, cannot be posted: ${err}`);
+        return again;
+      }
       if (!stopping.signal.aborted) console.error(`[weft] the app has not answered message ${delivery.messageId}: ${err}`);
       return { as: 'retry', afterSeconds: 1, uncounted: true };
     }
     if (answer.statusCode < 200 || answer.statusCode > 299) {
       console.error(`[weft] message ${delivery.messageId}, attempt ${delivery.attempt}: HTTP ${answer.statusCode}: ${text.slice(0, 500)}`);
-      return { as: 'retry', afterSeconds: Math.min(60, 2 ** (delivery.attempt - 1)) };
+      return again;
     }
     const seconds = timeoutOf(text);
     return seconds === undefined ? { as: 'acknowledge' } : { as: 'retry', afterSeconds: seconds, uncounted: true };

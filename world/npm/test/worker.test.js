@@ -1,5 +1,6 @@
 import * as classes from '@workflow/errors';
 import { SPEC_VERSION_CURRENT } from '@workflow/world';
+import { Encoder } from 'cbor-x';
 import { spawn } from 'node:child_process';
 import { createServer } from 'node:http';
 import { connect, createServer as createTCPServer } from 'node:net';
@@ -86,6 +87,32 @@ describe('a message', () => {
     await world.close();
     await sleep(3500); // longer than it would have been held
     expect(await waiting(deploymentId)).toEqual([]);
+  });
+
+  /** Publishes a message as a client that is not this package does. */
+  const publish = async (body, type = 'application/json') => {
+    const answer = await fetch(`${url}/v1/world/queue/publish`, { method: 'POST', headers: { 'content-type': type }, body });
+    expect(answer.status).toBe(200);
+  };
+
+  test('of another client is posted with its integers', async () => {
+    const { got, deploymentId } = await working();
+    const message = { runId: '1', at: 1790000000000, below: -1790000000000 };
+    await publish(JSON.stringify({ queueName: queue, message, opts: { deploymentId } }));
+    await until(() => got.length === 1, 'it has not come');
+    expect(JSON.parse(got[0].body)).toEqual(message);
+  });
+
+  test('that cannot be posted comes again later each time', async () => {
+    const errors = vi.spyOn(console, 'error').mockImplementation(() => {});
+    const { got, world, deploymentId } = await working();
+    const circle = {};
+    circle.itself = circle;
+    const body = new Encoder({ useRecords: false, structuredClone: true }).encode({ queueName: queue, message: circle, opts: { deploymentId } });
+    await publish(body, 'application/cbor');
+    await until(() => errors.mock.calls.flat().join().includes('attempt 3, cannot be posted'), 'it has not come again');
+    await world.queue(queue, { runId: '1' });
+    await until(() => got.length === 1, 'another message has not come');
   });
 
   test('comes again when its handler says so, never early, as the same attempt', async () => {
