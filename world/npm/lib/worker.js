@@ -92,7 +92,7 @@ export function createWorker(client, options) {
   async function handle(delivery) {
     const outcome = await post(delivery);
     const { messageId, receipt } = delivery;
-    await client.call('queue/settle', { deploymentId, settlements: [{ messageId, receipt, ...outcome }] });
+    await client.call('queue/settle', { deploymentId, settlements: [{ messageId, receipt, ...outcome }] }, { patient: true });
   }
 
   /**

@@ -4,10 +4,11 @@ import { Encoder } from 'cbor-x';
 import { spawn } from 'node:child_process';
 import { createServer } from 'node:http';
 import { connect, createServer as createTCPServer } from 'node:net';
-import { text } from 'node:stream/consumers';
+import { buffer, text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { createWorld } from '../index.js';
+import { decode } from '../lib/codec.js';
 import { makeWorld } from '../lib/world.js';
 
 const url = process.env.WEFT_WORLD_URL;
@@ -23,6 +24,16 @@ const open = (options) => {
   opened.push(world);
   return world;
 };
+
+/** Has a server listen, and returns its URL. */
+async function listen(server) {
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  opened.push({ close: () => (server.closeAllConnections(), server.close()) });
+  return `http://127.0.0.1:${server.address().port}`;
+}
+
+// What a control plane answers to a key with too many calls.
+const tooMany = '{"status":429,"code":"rate_limited","message":"Rate limit exceeded"}';
 
 let deployments = 0;
 const deployment = () => `dpl-${process.pid}-${++deployments}`;
@@ -45,9 +56,7 @@ async function app(answer = () => undefined) {
     const [status, answered] = (await answer(one, got.length, res)) ?? [200, '{"ok":true}'];
     if (status) res.writeHead(status, { 'content-type': 'application/json' }).end(answered);
   });
-  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
-  opened.push({ close: () => (server.closeAllConnections(), server.close()) });
-  return { got, url: `http://127.0.0.1:${server.address().port}` };
+  return { got, url: await listen(server) };
 }
 
 const until = async (done, what) => {
@@ -142,6 +151,26 @@ describe('a message', () => {
     await until(() => got.length === 2, 'it has not come again');
     expect(got[1].at - got[0].at).toBeGreaterThanOrEqual(1000);
     expect(got.map(({ attempt }) => attempt)).toEqual([1, 1]);
+  });
+
+  test('is acknowledged when the server takes the call again', async () => {
+    let refused = 0;
+    let acknowledged = false;
+    const server = createServer(async (req, res) => {
+      const body = await buffer(req);
+      const acknowledges = req.url.endsWith('/queue/settle') && decode(body).settlements[0].as === 'acknowledge';
+      if (acknowledges && refused++ < 2) return res.writeHead(429, { 'content-type': 'application/problem+json', 'retry-after': '1' }).end(tooMany);
+      const { accept, 'content-type': type, 'weft-spec': spec } = req.headers;
+      const answer = await fetch(url + req.url, { method: 'POST', headers: { accept, 'content-type': type, 'weft-spec': spec }, body });
+      res.writeHead(answer.status, { 'content-type': answer.headers.get('content-type'), date: answer.headers.get('date') });
+      res.end(Buffer.from(await answer.arrayBuffer()));
+      acknowledged ||= acknowledges;
+    });
+    const refusing = await listen(server);
+    const { got, world } = await working(undefined, { url: refusing });
+    await world.queue(queue, { runId: '1' });
+    await until(() => acknowledged, 'it has not been acknowledged');
+    expect(got.length).toBe(1);
   });
 
   test('waits for its delay', async () => {
@@ -303,11 +332,16 @@ describe('a world', () => {
     await expect(open().events.create(null, { eventType: 'run_created', eventData })).rejects.not.toMatchObject({ code: 'TRANSPORT' });
   });
 
+  test('understands a control plane that refuses a call', async () => {
+    const server = createServer((_, res) => res.writeHead(429, { 'content-type': 'application/problem+json', 'retry-after': '7' }).end(tooMany));
+    const err = await open({ url: await listen(server) }).runs.get('wrun_1').catch((err) => err);
+    expect(classes.ThrottleError.is(err)).toBe(true);
+    expect(err).toMatchObject({ status: 429, code: 'rate_limited', message: 'Rate limit exceeded', retryAfter: 7 });
+  });
+
   test('names the variable whose token the server refuses', async () => {
     const server = createServer((_, res) => res.writeHead(401).end('The token is missing or wrong.'));
-    await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
-    opened.push({ close: () => (server.closeAllConnections(), server.close()) });
-    const refused = `http://127.0.0.1:${server.address().port}`;
+    const refused = await listen(server);
     const world = open({ url: refused, appUrl: 'http://127.0.0.1:1', token: 'wrong' });
     for (const call of [() => world.start(), () => world.runs.get('wrun_1')]) {
       const err = await call().catch((err) => err);
