@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { Agent, request } from 'undici';
 import { decode, encode, toJSON } from './codec.js';
-import { longestDelay } from './queue.js';
+import { asHeader, longestDelay } from './queue.js';
 
 const defaultConcurrency = 50;
 const defaultSilenceMs = 600_000;
@@ -108,9 +108,9 @@ export function createWorker(client, options) {
       answer = await request(endpoint(options.appUrl, delivery.queueName), {
         method: 'POST',
         headers: {
-          ...delivery.headers,
+          ...lowered(delivery.headers),
           'content-type': 'application/json',
-          'x-vqs-queue-name': delivery.queueName,
+          'x-vqs-queue-name': asHeader(delivery.queueName),
           'x-vqs-message-id': delivery.messageId,
           'x-vqs-message-attempt': String(delivery.attempt),
         },
@@ -159,6 +159,14 @@ export function endpoint(appUrl, queueName) {
   const base = appUrl || WEFT_APP_URL || `http://localhost:${PORT}`;
   const kind = /^__(?:[a-z][a-z0-9]*_)?wkf_step_/.test(queueName) ? 'step' : 'flow';
   return `${base.replace(/\/*$/, '')}/.well-known/workflow/v1/${kind}`;
+}
+
+/**
+ * Returns headers with their names in lower case, so that none is there beside one of the worker.
+ * @param {Record<string, string>} [headers]
+ */
+function lowered(headers = {}) {
+  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]));
 }
 
 /**

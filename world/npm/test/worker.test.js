@@ -112,6 +112,20 @@ describe('a message', () => {
     expect(JSON.parse(got[0].body)).toEqual(message);
   });
 
+  test('is posted with the largest headers, and any name', async () => {
+    const { got, world } = await working();
+    const name = `__wkf_workflow_注文 100%/${'é'.repeat(480)}`;
+    const headers = { 'X-Vqs-Message-Attempt': '7', latin: 'é', large: 'x'.repeat(12 * 1024 - 60) };
+    await world.queue(name, { runId: '1' }, { headers });
+    await until(() => got.length === 1, 'it has not come');
+    expect(got[0].headers).toMatchObject({ 'x-vqs-message-attempt': '1', latin: 'é', large: headers.large });
+    const handler = vi.fn();
+    const answer = await world.createQueueHandler('__wkf_workflow_', handler)(new Request('http://app/', { method: 'POST', body: got[0].body, headers: got[0].headers }));
+    expect(answer.status).toBe(200);
+    expect(handler.mock.calls[0][1].queueName).toBe(name);
+    await expect(world.queue(queue, { runId: '1' }, { headers: { large: 'x'.repeat(20_000) } })).rejects.toMatchObject({ status: 400 });
+  });
+
   test('that cannot be posted comes again later each time', async () => {
     const errors = vi.spyOn(console, 'error').mockImplementation(() => {});
     const { got, world, deploymentId } = await working();
