@@ -6,9 +6,10 @@ import { createServer } from 'node:http';
 import { connect, createServer as createTCPServer } from 'node:net';
 import { buffer, text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Worker } from 'node:worker_threads';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { createWorld } from '../index.js';
-import { decode } from '../lib/codec.js';
+import { decode, encode } from '../lib/codec.js';
 import { makeWorld } from '../lib/world.js';
 
 const url = process.env.WEFT_WORLD_URL;
@@ -237,6 +238,24 @@ describe('a message', () => {
 });
 
 describe('a worker', () => {
+  test('extends messages often for as long as one is held for a short time', async () => {
+    let extended = 0;
+    const server = createServer((_, res) => (extended++, res.writeHead(200, { 'content-type': 'application/cbor' }).end(encode({ results: [] }))));
+    const workerData = { url: await listen(server), spec: SPEC_VERSION_CURRENT, deploymentId: 'blue', silenceMs: 600_000 };
+    const keeper = new Worker(new URL('../lib/keeper.js', import.meta.url), { workerData });
+    opened.push({ close: () => keeper.terminate() });
+    const late = { messageId: 'msg_1', receipt: 'R' };
+    keeper.postMessage({ kind: 'hold', ...late, everyMs: 50 });
+    await until(() => extended > 3, 'the late message has not been extended');
+    keeper.postMessage({ kind: 'hold', messageId: 'msg_2', receipt: 'R', everyMs: 60_000 });
+    keeper.postMessage({ kind: 'release', ...late });
+    for (let looks = 0, before = -1; extended !== before; looks++) {
+      expect(looks).toBeLessThan(10);
+      before = extended;
+      await sleep(2000);
+    }
+  });
+
   test('takes 50 messages at the same time, and no more', async () => {
     let release;
     const gate = new Promise((resolve) => (release = resolve));
