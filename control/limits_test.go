@@ -64,7 +64,7 @@ func TestSizesAtTheirEdges(t *testing.T) {
 			const frame = `{"deploymentId":"d","x":""}`
 			return do("POST", "/v1/deployments", `{"manifest": `+frame[:len(frame)-2]+x(n-len(frame))+`" } }`) // blanks do not count
 		}},
-		{"a payload of a resumption", 64 << 10, 409, 400, `"path":"/payload"`, func(n int) *httptest.ResponseRecorder {
+		{"a payload of a resumption", 8 << 10, 409, 400, `"path":"/payload"`, func(n int) *httptest.ResponseRecorder {
 			return do("POST", "/v1/runs/resume", `{"runId":"r","payload":"`+x(n-2)+`"}`)
 		}},
 		{"the reason of a resumption", 1 << 10, 200, 400, `"path":"/reason"`, func(n int) *httptest.ResponseRecorder {

@@ -675,7 +675,7 @@ func TestResume(t *testing.T) {
 	resume(`{}`).is(t, 400, "invalid_request")
 	// HTTP-61, HTTP-62: limits of reason and payload.
 	resume(fmt.Sprintf(`{"runId":%q,"reason":%q}`, waiting, strings.Repeat("r", 1025))).is(t, 400, "invalid_request")
-	resume(fmt.Sprintf(`{"runId":%q,"payload":%q}`, waiting, strings.Repeat("p", 64<<10))).is(t, 400, "invalid_request")
+	resume(fmt.Sprintf(`{"runId":%q,"payload":%q}`, waiting, strings.Repeat("p", 8<<10))).is(t, 400, "invalid_request")
 }
 
 // OPS-2, OPS-8: runs.reset takes a run back, whatever it is doing. Without a point it is refused.

@@ -150,7 +150,7 @@ type Message struct {
 	Deployment string            // whose queue gets it; "" means the active one
 	QueueName  string            // of the runtime, such as __wkf_workflow_{name}
 	Body       []byte            // CBOR
-	Headers    map[string]string // for the consumer
+	Headers    map[string]string // for the consumer: such as HTTP carries, at most 12 KiB
 	Key        string            // if not empty, it suppresses others with the same key within the Window
 	Delay      time.Duration     // before the first delivery
 }

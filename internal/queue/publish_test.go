@@ -232,7 +232,7 @@ func TestPublishRefuses(t *testing.T) {
 		"no name":       {Queue: "blue"},
 		"long name":     {Queue: "blue", Name: long},
 		"long key":      {Queue: "blue", Name: "n", Key: long},
-		"long headers":  {Queue: "blue", Name: "n", Headers: map[string]string{"a": strings.Repeat("x", 1<<20)}},
+		"long header":   {Queue: "blue", Name: "n", Headers: map[string]string{"a": strings.Repeat("x", 12<<10-4)}},
 		"negative wait": {Queue: "blue", Name: "n", Delay: -1},
 
 		// A record with them could not be read.
@@ -241,10 +241,26 @@ func TestPublishRefuses(t *testing.T) {
 		"key that is no text":    {Queue: "blue", Name: "n", Key: "\xff"},
 		"header that is no text": {Queue: "blue", Name: "n", Headers: map[string]string{"caf\xe9": "a"}},
 		"value that is no text":  {Queue: "blue", Name: "n", Headers: map[string]string{"a": "caf\xe9"}},
+
+		// No consumer could post it.
+		"header without a name":     {Queue: "blue", Name: "n", Headers: map[string]string{"": "a"}},
+		"header with a blank":       {Queue: "blue", Name: "n", Headers: map[string]string{"a b": "a"}},
+		"header with a colon":       {Queue: "blue", Name: "n", Headers: map[string]string{"a:": "a"}},
+		"header in Latin-1":         {Queue: "blue", Name: "n", Headers: map[string]string{"é": "a"}},
+		"header of the connection":  {Queue: "blue", Name: "n", Headers: map[string]string{"Transfer-Encoding": "chunked"}},
+		"header of another length":  {Queue: "blue", Name: "n", Headers: map[string]string{"content-length": "1"}},
+		"value with a line feed":    {Queue: "blue", Name: "n", Headers: map[string]string{"a": "a\n"}},
+		"value with a zero":         {Queue: "blue", Name: "n", Headers: map[string]string{"a": "a\x00"}},
+		"value with a DEL":          {Queue: "blue", Name: "n", Headers: map[string]string{"a": "\x7f"}},
+		"value that is not Latin-1": {Queue: "blue", Name: "n", Headers: map[string]string{"a": "注文"}},
 	} {
 		if _, err := q.Publish(t.Context(), m); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("%s: got %v, want ErrInvalid", name, err)
 		}
+	}
+	fits := queue.Message{Queue: "green", Name: "n", Headers: map[string]string{"A-1!#$%&'*+.^_`|~z": "\tcafé ~", "b": strings.Repeat("x", 12<<10-40)}}
+	if _, err := open(t, new(memory.Store)).Publish(t.Context(), fits); err != nil {
+		t.Errorf("headers that fit: %v", err)
 	}
 	if _, err := q.Receive(t.Context(), "", 1, 0); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("receive of no queue: %v", err)

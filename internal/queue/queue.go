@@ -26,7 +26,7 @@ const (
 // The most that a message may have, in bytes.
 const (
 	maxName    = 1000
-	maxHeaders = 128 << 10 // a payload of 64 KiB that resumes a run, and more
+	maxHeaders = 12 << 10 // with the colon, the blank and the line feed of each; a server of Node takes 16 KiB, in which others are, too
 )
 
 // Errors to test with errors.Is.
@@ -135,26 +135,28 @@ type Message struct {
 	Queue   string            // the deployment that gets it
 	Name    string            // where there, for the consumer
 	Body    []byte            // as the consumer gets it
-	Headers map[string]string // likewise
+	Headers map[string]string // likewise; HTTP has to carry them
 	Key     string            // if not empty, it suppresses others with the same key for a while
 	Delay   time.Duration     // before the first delivery
 }
 
 func (m *Message) check() error {
-	size, text := 0, utf8.ValidString(m.Queue) && utf8.ValidString(m.Name) && utf8.ValidString(m.Key)
+	size, fit := 0, true
 	for k, v := range m.Headers {
-		size += len(k) + len(v)
-		text = text && utf8.ValidString(k) && utf8.ValidString(v)
+		size += len(k) + len(v) + len(": \r\n")
+		fit = fit && carried(k, v)
 	}
 	switch {
-	case !text: // no record can have it
-		return fmt.Errorf("%w: publish to %q: its name, the message's name, key and headers must be valid UTF-8", ErrInvalid, m.Queue)
+	case !utf8.ValidString(m.Queue) || !utf8.ValidString(m.Name) || !utf8.ValidString(m.Key): // no record can have it
+		return fmt.Errorf("%w: publish to %q: its name, the message's name and its key must be valid UTF-8", ErrInvalid, m.Queue)
 	case m.Queue == "" || len(m.Queue) > keys.MaxName:
 		return fmt.Errorf("%w: publish: the name of a queue has 1 to %d bytes, got %d", ErrInvalid, keys.MaxName, len(m.Queue))
 	case m.Name == "" || len(m.Name) > maxName:
 		return fmt.Errorf("%w: publish to %q: the name of a message has 1 to %d bytes, got %d", ErrInvalid, m.Queue, maxName, len(m.Name))
 	case len(m.Key) > keys.MaxQueueKey:
 		return fmt.Errorf("%w: publish to %q: a key has at most %d bytes, got %d", ErrInvalid, m.Queue, keys.MaxQueueKey, len(m.Key))
+	case !fit:
+		return fmt.Errorf("%w: publish to %q: a header has a name or a value that HTTP does not carry", ErrInvalid, m.Queue)
 	case size > maxHeaders:
 		return fmt.Errorf("%w: publish to %q: headers have at most %d bytes, got %d", ErrInvalid, m.Queue, maxHeaders, size)
 	case m.Delay < 0:

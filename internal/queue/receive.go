@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -19,6 +20,7 @@ import (
 const (
 	mostTaken = 100             // messages that are taken in one batch
 	takeBytes = 512 << 10       // of their records
+	readFirst = 8               // messages that are read while it is not known how large they are
 	afield    = 16              // how many times as many are read after a refusal, and how often
 	firstPoll = time.Second / 4 // between looks at a queue that is empty; doubles to lastPoll
 	lastPoll  = time.Second
@@ -263,20 +265,35 @@ func (l *line) take(n int) (taken []Delivery, next time.Duration, err error) {
 	if ops := q.Storage.Capabilities().MaxBatch.Ops; ops > 0 {
 		n = max(1, min(n, ops/4)) // a condition and three operations each
 	}
-	for round, limit := 0, n; ; round, limit = round+1, afield*n {
+	waiting := keys.QueueDueOf(l.name)
+	prefix := waiting.Start
+	waiting.Limit = n
+	for refused, window := 0, n; ; {
 		now := q.now()
-		due, next, err := l.due(now, limit)
+		due, next, err := l.due(now, waiting)
 		if err != nil || len(due) == 0 {
 			return nil, next, err
 		}
-		if round > 0 { // another process takes at the front
-			from := mathrand.IntN(max(1, len(due)-n+1))
+		from := 0
+		if refused > 0 { // another process takes at the front
+			from = mathrand.IntN(max(1, len(due)-n+1))
 			due = due[from:]
 		}
-		found, err := l.read(due[:min(n, len(due))])
+		due = due[:min(window, len(due))]
+		found, looked, err := l.read(due)
 		if err != nil {
 			return nil, next, err
 		}
+		if len(found) == 0 && from == 0 {
+			// The front is damaged, or was taken meanwhile: what is behind it must not wait for that.
+			if last := due[looked-1]; bytes.HasPrefix(last, prefix) {
+				waiting.Start = append(slices.Clone(last), 0)
+			}
+			window = min(2*window, mostTaken)
+			waiting.Limit = max(waiting.Limit, window)
+			continue
+		}
+		found = found[:min(n, len(found))]
 		b, taken, err := taking(found, now, q.Visibility, rand.Text(), q.Storage.Capabilities().MaxBatch.Bytes)
 		if err != nil {
 			return nil, next, err
@@ -293,17 +310,18 @@ func (l *line) take(n int) (taken []Delivery, next time.Duration, err error) {
 		if err != nil && !errors.Is(err, storage.ErrConflict) {
 			return nil, next, err
 		}
-		if round == afield { // all of it is contended, or damaged
+		if refused++; refused > afield { // all of it is contended
 			return nil, next, nil
 		}
+		waiting.Limit = max(waiting.Limit, afield*n)
 	}
 }
 
-// due returns the entries of at most limit messages that are to be delivered, and how long it is until another
-// one is. Those that wait may be taken when it is their time. Those that somebody held when it ended
+// due returns the entries of messages that are to be delivered, at most as many as the limit of waiting, and how long it is until
+// another one is. Those that wait, in the range waiting, may be taken when it is their time. Those that somebody held when it ended
 // may be taken if the same entry was seen for half of the Visibility: whoever lives has extended it by
 // then, so a clock that is ahead takes nothing from him.
-func (l *line) due(now time.Time, limit int) (due [][]byte, next time.Duration, err error) {
+func (l *line) due(now time.Time, waiting storage.Range) (due [][]byte, next time.Duration, err error) {
 	q := l.q
 	if looked := time.Now(); looked.Sub(l.looked) >= q.Visibility/8 {
 		r := keys.QueueHeldUntil(l.name, now)
@@ -323,33 +341,31 @@ func (l *line) due(now time.Time, limit int) (due [][]byte, next time.Duration, 
 		l.sightings, l.looked = seen, looked
 	}
 	for k, since := range l.sightings {
-		if time.Since(since) >= q.Visibility/2 && len(due) < limit {
+		if time.Since(since) >= q.Visibility/2 && len(due) < waiting.Limit {
 			due = append(due, []byte(k))
 		}
 	}
-	r := keys.QueueDueOf(l.name)
-	r.Limit = limit
-	waiting, err := q.Storage.Scan(q.life, r)
+	entries, err := q.Storage.Scan(q.life, waiting)
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, e := range waiting {
+	for _, e := range entries {
 		_, at, _, err := keys.QueueTime(e.Key)
 		switch {
 		case err != nil:
 			q.Damaged(string(e.Key), err)
 		case at.After(now):
 			return due, max(at.Sub(now), time.Millisecond), nil
-		case len(due) < limit:
+		case len(due) < waiting.Limit:
 			due = append(due, e.Key)
 		}
 	}
 	return due, 0, nil
 }
 
-// read returns the messages of entries, all at once. It leaves out those that have changed since the entries were
-// read, and what is damaged.
-func (l *line) read(entries [][]byte) (found []*message, err error) {
+// read returns the messages of entries, and how many of those it has looked at: as many as one batch should have. It leaves out
+// messages that have changed since the entries were read, and what is damaged.
+func (l *line) read(entries [][]byte) (found []*message, looked int, err error) {
 	ids := make([]string, len(entries))
 	for i, e := range entries {
 		if _, _, ids[i], err = keys.QueueTime(e); err != nil {
@@ -358,7 +374,7 @@ func (l *line) read(entries [][]byte) (found []*message, err error) {
 	}
 	raws, err := l.q.stored(l.q.life, l.name, ids)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for i, raw := range raws {
 		var m *message
@@ -370,7 +386,7 @@ func (l *line) read(entries [][]byte) (found []*message, err error) {
 		case record.Damaged(err):
 			l.q.Damaged(string(m.key()), err)
 		case err != nil:
-			return nil, err
+			return nil, 0, err
 		case !m.fits(l.q.Storage.Capabilities().MaxBatch.Bytes): // the store had a higher limit
 			l.q.Damaged(string(m.key()), errors.New("queue: the message is too large for the store to be delivered"))
 		case string(m.entry()) == string(entries[i]):
@@ -379,7 +395,7 @@ func (l *line) read(entries [][]byte) (found []*message, err error) {
 		}
 		delete(l.sightings, string(entries[i]))
 	}
-	return found, nil
+	return found, len(raws), nil
 }
 
 // taking returns the batch by which receipt takes messages, and their deliveries. It takes the first ones, as

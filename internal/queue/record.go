@@ -54,14 +54,26 @@ func openMessage(queue, id string, raw []byte) (*message, error) {
 	return m, err
 }
 
-// stored returns messages as they are stored, and nil for those that are not there. Messages that were published one after
-// the other are beside each other, so one page has most of them, or all.
-func (q *Queue) stored(ctx context.Context, queue string, ids []string) ([][]byte, error) {
-	at := make([][]byte, len(ids))
-	for i, id := range ids {
-		at[i] = keys.QueueMessage(queue, id)
+// stored returns messages as they are stored, and nil for those that are not there. Behind takeBytes it ends: then it returns fewer
+// than there are ids. It reads a few first, and then as many as should have the rest of takeBytes, if they are as large.
+// Messages that were published one after the other are beside each other, so a page has most of them, or all.
+func (q *Queue) stored(ctx context.Context, queue string, ids []string) (raws [][]byte, err error) {
+	for n, size, largest := readFirst, 0, 1; len(raws) < len(ids) && size <= takeBytes; n = max(readFirst, (takeBytes-size)/largest) {
+		some := ids[len(raws):min(len(raws)+n, len(ids))]
+		at := make([][]byte, len(some))
+		for i, id := range some {
+			at[i] = keys.QueueMessage(queue, id)
+		}
+		page, err := reads.Get(ctx, q.Storage, at)
+		if err != nil {
+			return nil, err
+		}
+		for _, raw := range page {
+			size, largest = size+len(raw), max(largest, len(raw))
+		}
+		raws = append(raws, page...)
 	}
-	return reads.Get(ctx, q.Storage, at)
+	return raws, nil
 }
 
 // become adds to b the change of m to after, or its removal if that is nil.

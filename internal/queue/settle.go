@@ -12,6 +12,9 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
+// atOnce is how many deliveries of a call are settled at once, each in a commit of its own.
+const atOnce = 16
+
 // A Settlement says what becomes of a delivery.
 type Settlement struct {
 	ID, Receipt string // of the delivery
@@ -42,10 +45,16 @@ func (q *Queue) Settle(ctx context.Context, queue string, all ...Settlement) []e
 	errs := make([]error, len(all))
 	settled, doubtful := q.together(ctx, queue, all)
 	var calls sync.WaitGroup
+	free := make(chan struct{}, atOnce)
 	for i, s := range all {
-		if !settled[i] {
-			calls.Go(func() { errs[i] = q.settle(ctx, queue, s, doubtful) })
+		if settled[i] {
+			continue
 		}
+		free <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-free }()
+			errs[i] = q.settle(ctx, queue, s, doubtful)
+		})
 	}
 	calls.Wait()
 	return errs
@@ -73,7 +82,7 @@ func (q *Queue) together(ctx context.Context, queue string, all []Settlement) (s
 		most = min(most, ops/4) // a condition and three operations each
 	}
 	known := map[string]bool{}
-	for i, s := range all {
+	for i, s := range all[:len(raws)] {
 		if size += len(raws[i]); raws[i] == nil || size > takeBytes || len(in) >= most || known[s.ID] || s.check(queue) != nil {
 			continue
 		}

@@ -16,17 +16,23 @@ import (
 // A counting store counts the calls of one process.
 type counting struct {
 	storage.Storage
-	reads, commits atomic.Int64
+	reads, commits, bytes atomic.Int64
 }
 
 func (c *counting) Get(ctx context.Context, key []byte) ([]byte, error) {
 	c.reads.Add(1)
-	return c.Storage.Get(ctx, key)
+	value, err := c.Storage.Get(ctx, key)
+	c.bytes.Add(int64(len(value)))
+	return value, err
 }
 
 func (c *counting) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
 	c.reads.Add(1)
-	return c.Storage.Scan(ctx, r)
+	page, err := c.Storage.Scan(ctx, r)
+	for _, e := range page {
+		c.bytes.Add(int64(len(e.Value)))
+	}
+	return page, err
 }
 
 func (c *counting) Commit(ctx context.Context, b storage.Batch) error {
@@ -45,7 +51,7 @@ func settlements(some []queue.Delivery, as ...queue.Outcome) (all []queue.Settle
 	return all
 }
 
-// A hundred messages are received and settled in one commit each, and are read in one page each.
+// A hundred messages are received and settled in one commit each, and are read in two pages each.
 func TestManyMessagesShareCommits(t *testing.T) {
 	s := &counting{Storage: new(memory.Store)}
 	q := open(t, s)
@@ -54,17 +60,39 @@ func TestManyMessagesShareCommits(t *testing.T) {
 	}
 	s.take()
 	got := receive(t, q, 100)
-	if n := s.take(); len(got) != 100 || n != "3 reads, 1 commits" { // those that are due, the messages, and those that are held
+	if n := s.take(); len(got) != 100 || n != "4 reads, 1 commits" { // those that are due, the messages, and those that are held
 		t.Errorf("%d messages were received by %s", len(got), n)
 	}
 	if err := errors.Join(q.Settle(t.Context(), "blue", settlements(got, queue.Acknowledge)...)...); err != nil {
 		t.Error(err)
 	}
-	if n := s.take(); n != "1 reads, 1 commits" {
+	if n := s.take(); n != "2 reads, 1 commits" {
 		t.Errorf("they were acknowledged by %s", n)
 	}
 	if n := count(t, s, "w"); n != 0 {
 		t.Errorf("%d records are left", n)
+	}
+}
+
+// Of large messages, not many more are read than a batch has.
+func TestLargeMessagesAreReadAFewAtATime(t *testing.T) {
+	s := &counting{Storage: new(memory.Store)}
+	q := open(t, s)
+	var all []queue.Settlement
+	body := string(make([]byte, 1<<20))
+	for range 100 {
+		all = append(all, queue.Settlement{ID: publish(t, q, "", body), Receipt: "another", As: queue.Extend})
+	}
+	s.bytes.Store(0)
+	if got := receive(t, q, 100); len(got) == 0 {
+		t.Error("nothing was received")
+	}
+	if n := s.bytes.Swap(0); n > 16<<20 {
+		t.Errorf("%d bytes were read for one batch", n)
+	}
+	q.Settle(t.Context(), "blue", all[:50]...)
+	if n := s.bytes.Load(); n > 60<<20 { // each is read to be settled by itself
+		t.Errorf("%d bytes were read to extend 50 messages", n)
 	}
 }
 
@@ -87,7 +115,7 @@ func TestARefusedTakeIsCheap(t *testing.T) {
 	if got := receive(t, q, 100); len(got) == 0 {
 		t.Error("nothing was received")
 	}
-	if n := counted.take(); n != "2 reads, 2 commits" {
+	if n := counted.take(); n != "3 reads, 2 commits" {
 		t.Errorf("after another process was faster: %s", n)
 	}
 }

@@ -244,8 +244,8 @@ func (d *decision) begin(t EventType, v Value) error {
 	if h.Deployment, err = s.data.text("deploymentId"); err != nil {
 		return err
 	}
-	if h.Name == "" || len(h.Name) > maxWorkflow || h.Deployment == "" || len(h.Deployment) > keys.MaxID {
-		return Invalid("%s: workflowName has 1 to %d bytes, deploymentId 1 to %d", t, maxWorkflow, keys.MaxID)
+	if h.Name == "" || len(h.Name) > maxWorkflow || h.Deployment == "" || len(h.Deployment) > keys.MaxName { // its queue has that name
+		return Invalid("%s: workflowName has 1 to %d bytes, deploymentId 1 to %d", t, maxWorkflow, keys.MaxName)
 	}
 	h.run, h.Status, h.Spec, h.Created = s.RunID, Pending, max(s.Spec, 1), s.now
 	if s.ClientSpec > 0 && h.Spec > s.ClientSpec {

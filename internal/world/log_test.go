@@ -76,6 +76,7 @@ func TestTheLogRefuses(t *testing.T) {
 	c.refused(400, "resolveData", "wrun_1", world.StepStarted, "step_1", nil, func(r *world.Request) { r.Resolve = "some" })
 	c.refused(400, "stepName", "wrun_1", world.StepCreated, "step_1", fields{"input": 1})
 	c.refused(400, "deploymentId", "wrun_2", world.RunCreated, "", fields{"workflowName": "order"})
+	c.refused(400, "deploymentId", "wrun_2", world.RunCreated, "", fields{"workflowName": "order", "deploymentId": strings.Repeat("d", 101)}) // no queue has that name
 
 	c.refused(404, "Step not found: step_1", "wrun_1", world.StepStarted, "step_1", nil)
 	c.refused(404, "Step not found: step_1", "wrun_1", world.StepCompleted, "step_1", fields{"result": 1})

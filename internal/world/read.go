@@ -434,38 +434,58 @@ func (w *World) Events(ctx context.Context, run string, p Page, r Resolve) (*Lis
 	return w.eventsAfter(ctx, h, after, p, view{w: w, resolve: r})
 }
 
+const (
+	readFirst = 32      // events of a log that are read while it is not known how large they are
+	pageBytes = 8 << 20 // of the data of events, after which a page of a log ends
+)
+
 // eventsAfter returns a page of the log of a run that begins behind an event; in descending order, before it. 0 is
-// none.
+// none. The page ends behind pageBytes, so that it does not have more than the memory should hold.
 func (w *World) eventsAfter(ctx context.Context, h *head, after uint64, p Page, v view) (*Listed[Event], error) {
 	list := keys.WorldEvents(h.run)
-	list.Limit, list.Reverse = p.Limit+1, p.Order == Descending
+	list.Reverse = p.Order == Descending
 	switch {
 	case after > 0 && list.Reverse:
 		list.End = keys.WorldEvent(h.run, after)
 	case after > 0:
 		list.Start = append(keys.WorldEvent(h.run, after), 0)
 	}
-	entries, err := w.store.Scan(ctx, list)
-	if err != nil {
-		return nil, err
-	}
-	more := len(entries) > p.Limit
-	tail := p.Cursor
 	var data []Event
-	for _, entry := range entries[:min(len(entries), p.Limit)] {
-		n, err := keys.Number(entry.Key)
+	more, tail := false, p.Cursor
+	// It reads some first, and then as many as the page should have if they are as large.
+	for n, size, largest := readFirst, 0, 1; !more; n = max(1, (pageBytes-size)/largest) {
+		list.Limit = min(n, p.Limit+1-len(data))
+		entries, err := w.store.Scan(ctx, list)
 		if err != nil {
 			return nil, err
 		}
-		e, err := openEvent(h, n, entry.Value)
-		if err != nil {
-			return nil, err
+		for _, entry := range entries {
+			if more = len(data) == p.Limit || size >= pageBytes; more {
+				break
+			}
+			n, err := keys.Number(entry.Key)
+			if err != nil {
+				return nil, err
+			}
+			e, err := openEvent(h, n, entry.Value)
+			if err != nil {
+				return nil, err
+			}
+			out, err := v.event(e)
+			if err != nil {
+				return nil, err
+			}
+			data, tail = append(data, *out), out.EventID
+			size, largest = size+len(out.EventData), max(largest, len(entry.Value))
 		}
-		out, err := v.event(e)
-		if err != nil {
-			return nil, err
+		if len(entries) < list.Limit {
+			break
 		}
-		data, tail = append(data, *out), out.EventID
+		if last := entries[len(entries)-1].Key; list.Reverse {
+			list.End = last
+		} else {
+			list.Start = append(slices.Clone(last), 0)
+		}
 	}
 	return ListedOf(data, more, tail), nil
 }

@@ -19,7 +19,8 @@ const (
 const (
 	maxWorkflow  = 512 // bytes of the name of a workflow or a step
 	MaxRequestID = 200
-	opsOfAHook   = 6 // operations that the end of a run has for each of its open hooks, and conditions
+	bytesOfAHook = 4096 // that the end of a run has at most for each of its open hooks
+	opsOfAHook   = 6    // operations that the end of a run has for each of its open hooks, and conditions
 	opsOfAnEnd   = 16
 )
 
@@ -83,8 +84,12 @@ func Open(s storage.Storage, o *Options) (*World, error) {
 	if w.limits.hooks == 0 {
 		w.limits.hooks = DefaultMaxHooks
 	}
-	if ops := s.Capabilities().MaxBatch.Ops; ops > 0 {
-		w.limits.hooks = max(1, min(w.limits.hooks, (ops-opsOfAnEnd)/opsOfAHook))
+	limit := s.Capabilities().MaxBatch
+	if limit.Ops > 0 {
+		w.limits.hooks = max(1, min(w.limits.hooks, (limit.Ops-opsOfAnEnd)/opsOfAHook))
+	}
+	if limit.Bytes > 0 {
+		w.limits.hooks = max(1, min(w.limits.hooks, limit.Bytes/bytesOfAHook))
 	}
 	return w, nil
 }

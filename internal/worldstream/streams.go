@@ -233,6 +233,10 @@ func (s *Streams) do(ctx context.Context, run, name string, w *writing) (*Writte
 		err = w.err
 	case <-ctx.Done():
 		err = context.Cause(ctx)
+		s.mu.Lock()
+		// The goroutine may be busy for as long as the store is away.
+		a.pending = slices.DeleteFunc(a.pending, func(other *writing) bool { return other == w })
+		s.mu.Unlock()
 	}
 	if err != nil {
 		if _, ok := errors.AsType[*world.Error](err); !ok {

@@ -354,8 +354,9 @@ type resumeParams struct {
 	ascii string // Payload as a runtime gets it; set by check
 }
 
-// maxResumePayload is the largest payload of runs.resume in bytes, as JSON in ASCII (HTTP-62).
-const maxResumePayload = 64 << 10
+// maxResumePayload is the largest payload of runs.resume in bytes, as JSON in ASCII (HTTP-62). With the longest reason, the headers of the
+// message are not too large for a server of Node.
+const maxResumePayload = 8 << 10
 
 func (p *resumeParams) Check() (issues []operation.Issue) {
 	if p.RunID == "" {

@@ -14,18 +14,30 @@ export function passing(err) {
 }
 
 /**
+ * Returns what an answer has. A control plane answers some calls itself, and refuses all of them itself, in JSON.
+ * @param {Uint8Array} body
+ * @param {import('node:http').IncomingHttpHeaders} headers
+ */
+function valueOf(body, headers) {
+  const isJSON = /^application\/(problem\+)?json\b/.test(headers['content-type'] ?? '');
+  return isJSON ? JSON.parse(Buffer.from(body).toString()) : decode(body);
+}
+
+/**
  * @param {Uint8Array} body of an answer that refuses a call
+ * @param {import('node:http').IncomingHttpHeaders} headers
  * @param {number} status
  * @returns {import('./errors.js').Problem}
  */
-function problemOf(body, status) {
+function problemOf(body, headers, status) {
+  const retryAfter = Number(headers['retry-after']) || undefined;
   try {
-    const problem = decode(body);
-    if (typeof problem?.message === 'string') return problem;
+    const problem = valueOf(body, headers);
+    if (typeof problem?.message === 'string') return { retryAfter, ...problem };
   } catch {
-    // It is not from the world's routes.
+    // It is neither from the world's routes nor from a control plane.
   }
-  return { code: 'http', message: `HTTP ${status}: ${Buffer.from(body).toString().slice(0, 200)}` };
+  return { code: 'http', message: `HTTP ${status}: ${Buffer.from(body).toString().slice(0, 200)}`, retryAfter };
 }
 
 /**
@@ -40,6 +52,7 @@ function problemOf(body, status) {
 /**
  * @typedef {object} CallOptions
  * @property {boolean} [named] the call has a name, so that the server recognizes it when it comes again
+ * @property {boolean} [patient] waits, too, if the server says that there are too many calls
  * @property {Partial<import('./errors.js').Subject>} [about]
  * @property {number} [retryMs]
  */
@@ -66,7 +79,7 @@ export class Client {
    * @param {CallOptions} [options]
    * @returns {Promise<any>}
    */
-  async call(path, body, { named, about, retryMs = this.options.retryMs ?? 20_000 } = {}) {
+  async call(path, body, { named, patient, about, retryMs = this.options.retryMs ?? 20_000 } = {}) {
     const until = performance.now() + retryMs;
     const stop = this.closed.signal;
     const payload = body === undefined ? undefined : encode(body); // once: what cannot be encoded is no failure of the server
@@ -76,13 +89,13 @@ export class Client {
       let failure;
       try {
         const answer = await this.open(path, payload, { headers, signal: stop, about });
-        return decode(new Uint8Array(await answer.body.arrayBuffer())); // what is cut counts as no answer
+        return valueOf(new Uint8Array(await answer.body.arrayBuffer()), answer.headers); // what is cut counts as no answer
       } catch (err) {
         if (stop.aborted) throw err;
         failure = this.failure(path, err);
-        if (!passing(failure)) throw failure;
+        if (!passing(failure) && !(patient && failure.status === 429)) throw failure;
       }
-      const pause = Math.min(2000, 50 * 2 ** attempt) * (0.5 + Math.random() / 2);
+      const pause = Math.max(1000 * (failure.retryAfter ?? 0), Math.min(2000, 50 * 2 ** attempt) * (0.5 + Math.random() / 2));
       if (performance.now() + pause > until) throw failure;
       await sleep(pause, undefined, { signal: stop });
       if (named) headers['weft-retry'] = '1';
@@ -112,7 +125,7 @@ export class Client {
       signal,
     });
     if (answer.statusCode === 200) return answer;
-    const problem = problemOf(new Uint8Array(await answer.body.arrayBuffer()), answer.statusCode);
+    const problem = problemOf(new Uint8Array(await answer.body.arrayBuffer()), answer.headers, answer.statusCode);
     throw refusal(classes, answer.statusCode, problem, { ...about, spec }, String(url));
   }
 

@@ -39,13 +39,13 @@ export function plain(bytes) {
 /**
  * JSON in which bytes are objects, as runtimes expect them in messages.
  * @param {unknown} value
+ * @param {(n: bigint) => unknown} [integer] what a bigint becomes; nothing: it cannot be written
  */
-export function toJSON(value) {
-  return JSON.stringify(value, (_, v) =>
-    v instanceof Uint8Array
-      ? { __type: 'Uint8Array', data: Buffer.from(v.buffer, v.byteOffset, v.byteLength).toString('base64') }
-      : v,
-  );
+export function toJSON(value, integer = (n) => n) {
+  return JSON.stringify(value, (_, v) => {
+    if (v instanceof Uint8Array) return { __type: 'Uint8Array', data: Buffer.from(v.buffer, v.byteOffset, v.byteLength).toString('base64') };
+    return typeof v === 'bigint' ? integer(v) : v;
+  });
 }
 
 /**

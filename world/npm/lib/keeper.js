@@ -7,27 +7,30 @@ import { Client } from './client.js';
 const { deploymentId, silenceMs, ...options } = workerData;
 const client = new Client({ ...options, classes });
 
-/** @type {Map<string, { messageId: string, receipt: string }>} by message and receipt */
+/** @type {Map<string, { messageId: string, receipt: string, everyMs: number }>} by message and receipt */
 const held = new Map();
-let everyMs = Infinity; // the shortest that was asked for
 let dueAt = Infinity; // when the timer has extend called
 /** @type {NodeJS.Timeout | undefined} */
 let timer;
 let lastSign = performance.now();
 
-parentPort?.on('message', ({ kind, messageId, receipt, everyMs: every }) => {
+parentPort?.on('message', ({ kind, messageId, receipt, everyMs }) => {
   lastSign = performance.now();
   const key = `${messageId} ${receipt}`;
   if (kind === 'release') held.delete(key);
   if (kind !== 'hold') return;
-  held.set(key, { messageId, receipt });
-  everyMs = Math.min(everyMs, every);
+  held.set(key, { messageId, receipt, everyMs });
   schedule();
 });
 parentPort?.postMessage('ready');
 
-/** Has extend called after everyMs, unless it is due earlier: a new message must not delay the extension of others. */
+/** The shortest time after which a message that is held is to be extended. */
+const shortest = () => Math.min(...[...held.values()].map(({ everyMs }) => everyMs));
+
+/** Has extend called after the shortest time, unless it is due earlier: a new message must not delay the extension of others. */
 function schedule() {
+  if (held.size === 0) return;
+  const everyMs = shortest();
   const at = performance.now() + everyMs;
   if (at >= dueAt) return;
   dueAt = at;
@@ -39,12 +42,13 @@ async function extend() {
   dueAt = Infinity;
   schedule();
   if (performance.now() - lastSign > silenceMs) held.clear(); // the main thread hangs: others may have its messages
+  const retryMs = shortest();
   const all = [...held];
   for (let i = 0; i < all.length; i += 1000) {
     const some = all.slice(i, i + 1000);
-    const settlements = some.map(([, delivery]) => ({ ...delivery, as: 'extend' }));
+    const settlements = some.map(([, { messageId, receipt }]) => ({ messageId, receipt, as: 'extend' }));
     try {
-      const { results } = await client.call('queue/settle', { deploymentId, settlements }, { retryMs: everyMs });
+      const { results } = await client.call('queue/settle', { deploymentId, settlements }, { retryMs });
       some.forEach(([key], n) => results[n]?.code === 'lost' && held.delete(key));
     } catch (err) {
       // Another process has it. After any other error they are extended the next time.

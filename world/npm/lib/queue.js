@@ -5,6 +5,14 @@ import { fromJSON, toJSON } from './codec.js';
 export const longestDelay = 365 * 24 * 3600;
 
 /**
+ * Returns the name of a queue as a header has it. What is no visible character of ASCII is percent-encoded.
+ * @param {string} queueName
+ */
+export function asHeader(queueName) {
+  return queueName.replace(/[^!-$&-~]+/gu, encodeURIComponent);
+}
+
+/**
  * Publishes a message to the queue of a deployment: the one that the options name, else the one that own says,
  * else the active one.
  * @param {import('./client.js').Client} client
@@ -44,11 +52,17 @@ export function createPublish(client, own) {
  */
 export function createQueueHandler(prefix, handler) {
   return async (req) => {
-    const queueName = req.headers.get('x-vqs-queue-name');
+    const header = req.headers.get('x-vqs-queue-name');
     const messageId = req.headers.get('x-vqs-message-id');
     const attempt = Number(req.headers.get('x-vqs-message-attempt'));
-    if (!queueName || !messageId || !(attempt >= 1)) {
+    if (!header || !messageId || !(attempt >= 1)) {
       return Response.json({ error: 'The headers x-vqs-queue-name, x-vqs-message-id and x-vqs-message-attempt are required' }, { status: 400 });
+    }
+    let queueName = header;
+    try {
+      queueName = decodeURIComponent(header);
+    } catch {
+      // It is not from a worker of this package.
     }
     if (!queueName.startsWith(prefix)) {
       return Response.json({ error: `This endpoint handles queues whose names begin with ${prefix}, not ${queueName}` }, { status: 400 });

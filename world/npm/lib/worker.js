@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { Agent, request } from 'undici';
 import { decode, encode, toJSON } from './codec.js';
-import { longestDelay } from './queue.js';
+import { asHeader, longestDelay } from './queue.js';
 
 const defaultConcurrency = 50;
 const defaultSilenceMs = 600_000;
@@ -92,7 +92,7 @@ export function createWorker(client, options) {
   async function handle(delivery) {
     const outcome = await post(delivery);
     const { messageId, receipt } = delivery;
-    await client.call('queue/settle', { deploymentId, settlements: [{ messageId, receipt, ...outcome }] });
+    await client.call('queue/settle', { deploymentId, settlements: [{ messageId, receipt, ...outcome }] }, { patient: true });
   }
 
   /**
@@ -101,15 +101,16 @@ export function createWorker(client, options) {
    * @returns {Promise<Outcome>}
    */
   async function post(delivery) {
-    const body = toJSON(delivery.message);
-    let answer, text;
+    const again = /** @type {const} */ ({ as: 'retry', afterSeconds: Math.min(60, 2 ** (delivery.attempt - 1)) });
+    let body, answer, text;
     try {
+      body = toJSON(delivery.message, Number); // integers of 8 bytes come as bigints
       answer = await request(endpoint(options.appUrl, delivery.queueName), {
         method: 'POST',
         headers: {
-          ...delivery.headers,
+          ...lowered(delivery.headers),
           'content-type': 'application/json',
-          'x-vqs-queue-name': delivery.queueName,
+          'x-vqs-queue-name': asHeader(delivery.queueName),
           'x-vqs-message-id': delivery.messageId,
           'x-vqs-message-attempt': String(delivery.attempt),
         },
@@ -118,12 +119,16 @@ export function createWorker(client, options) {
       });
       text = await answer.body.text();
     } catch (err) {
+      if (body === undefined || /** @type {any} */ (err).code === 'UND_ERR_INVALID_ARG') {
+        console.error(`[weft] message ${delivery.messageId}, attempt ${delivery.attempt}, cannot be posted: ${err}`);
+        return again;
+      }
       if (!stopping.signal.aborted) console.error(`[weft] the app has not answered message ${delivery.messageId}: ${err}`);
       return { as: 'retry', afterSeconds: 1, uncounted: true };
     }
     if (answer.statusCode < 200 || answer.statusCode > 299) {
       console.error(`[weft] message ${delivery.messageId}, attempt ${delivery.attempt}: HTTP ${answer.statusCode}: ${text.slice(0, 500)}`);
-      return { as: 'retry', afterSeconds: Math.min(60, 2 ** (delivery.attempt - 1)) };
+      return again;
     }
     const seconds = timeoutOf(text);
     return seconds === undefined ? { as: 'acknowledge' } : { as: 'retry', afterSeconds: seconds, uncounted: true };
@@ -154,6 +159,14 @@ export function endpoint(appUrl, queueName) {
   const base = appUrl || WEFT_APP_URL || `http://localhost:${PORT}`;
   const kind = /^__(?:[a-z][a-z0-9]*_)?wkf_step_/.test(queueName) ? 'step' : 'flow';
   return `${base.replace(/\/*$/, '')}/.well-known/workflow/v1/${kind}`;
+}
+
+/**
+ * Returns headers with their names in lower case, so that none is there beside one of the worker.
+ * @param {Record<string, string>} [headers]
+ */
+function lowered(headers = {}) {
+  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]));
 }
 
 /**

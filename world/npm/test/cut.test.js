@@ -47,6 +47,16 @@ test('200 creates are 200 events', async () => {
   expect(events.map(({ eventId }) => eventId).sort()).toEqual(answers.map(({ event }) => event.eventId).sort());
 });
 
+test('20 creations without an id are 20 runs', async () => {
+  const workflowName = `created-${process.pid}`;
+  const eventData = { workflowName, deploymentId: 'blue', input: new Uint8Array([1]) };
+  const answers = await parallel(20, () => world.events.create(null, { eventType: 'run_created', specVersion: world.specVersion, eventData }));
+  const { data } = await world.runs.list({ workflowName, pagination: { limit: 1000 } });
+  expect(data.map(({ runId }) => runId).sort()).toEqual(answers.map(({ run }) => run.runId).sort());
+  expect(new Set(answers.map(({ run }) => run.runId)).size).toBe(20);
+  for (const { runId } of data) expect(runId).toMatch(/^wrun_[0-7][0-9A-HJKMNP-TV-Z]{25}$/);
+});
+
 test('no step is executed twice', async () => {
   const runId = await begin();
   const start = (i) =>

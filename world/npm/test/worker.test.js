@@ -1,12 +1,15 @@
 import * as classes from '@workflow/errors';
 import { SPEC_VERSION_CURRENT } from '@workflow/world';
+import { Encoder } from 'cbor-x';
 import { spawn } from 'node:child_process';
 import { createServer } from 'node:http';
 import { connect, createServer as createTCPServer } from 'node:net';
-import { text } from 'node:stream/consumers';
+import { buffer, text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Worker } from 'node:worker_threads';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { createWorld } from '../index.js';
+import { decode, encode } from '../lib/codec.js';
 import { makeWorld } from '../lib/world.js';
 
 const url = process.env.WEFT_WORLD_URL;
@@ -22,6 +25,16 @@ const open = (options) => {
   opened.push(world);
   return world;
 };
+
+/** Has a server listen, and returns its URL. */
+async function listen(server) {
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  opened.push({ close: () => (server.closeAllConnections(), server.close()) });
+  return `http://127.0.0.1:${server.address().port}`;
+}
+
+// What a control plane answers to a key with too many calls.
+const tooMany = '{"status":429,"code":"rate_limited","message":"Rate limit exceeded"}';
 
 let deployments = 0;
 const deployment = () => `dpl-${process.pid}-${++deployments}`;
@@ -44,9 +57,7 @@ async function app(answer = () => undefined) {
     const [status, answered] = (await answer(one, got.length, res)) ?? [200, '{"ok":true}'];
     if (status) res.writeHead(status, { 'content-type': 'application/json' }).end(answered);
   });
-  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
-  opened.push({ close: () => (server.closeAllConnections(), server.close()) });
-  return { got, url: `http://127.0.0.1:${server.address().port}` };
+  return { got, url: await listen(server) };
 }
 
 const until = async (done, what) => {
@@ -90,6 +101,46 @@ describe('a message', () => {
     }
   });
 
+  /** Publishes a message as a client that is not this package does. */
+  const publish = async (body, type = 'application/json') => {
+    const answer = await fetch(`${url}/v1/world/queue/publish`, { method: 'POST', headers: { 'content-type': type }, body });
+    expect(answer.status).toBe(200);
+  };
+
+  test('of another client is posted with its integers', async () => {
+    const { got, deploymentId } = await working();
+    const message = { runId: '1', at: 1790000000000, below: -1790000000000 };
+    await publish(JSON.stringify({ queueName: queue, message, opts: { deploymentId } }));
+    await until(() => got.length === 1, 'it has not come');
+    expect(JSON.parse(got[0].body)).toEqual(message);
+  });
+
+  test('is posted with the largest headers, and any name', async () => {
+    const { got, world } = await working();
+    const name = `__wkf_workflow_注文 100%/${'é'.repeat(480)}`;
+    const headers = { 'X-Vqs-Message-Attempt': '7', latin: 'é', large: 'x'.repeat(12 * 1024 - 60) };
+    await world.queue(name, { runId: '1' }, { headers });
+    await until(() => got.length === 1, 'it has not come');
+    expect(got[0].headers).toMatchObject({ 'x-vqs-message-attempt': '1', latin: 'é', large: headers.large });
+    const handler = vi.fn();
+    const answer = await world.createQueueHandler('__wkf_workflow_', handler)(new Request('http://app/', { method: 'POST', body: got[0].body, headers: got[0].headers }));
+    expect(answer.status).toBe(200);
+    expect(handler.mock.calls[0][1].queueName).toBe(name);
+    await expect(world.queue(queue, { runId: '1' }, { headers: { large: 'x'.repeat(20_000) } })).rejects.toMatchObject({ status: 400 });
+  });
+
+  test('that cannot be posted comes again later each time', async () => {
+    const errors = vi.spyOn(console, 'error').mockImplementation(() => {});
+    const { got, world, deploymentId } = await working();
+    const circle = {};
+    circle.itself = circle;
+    const body = new Encoder({ useRecords: false, structuredClone: true }).encode({ queueName: queue, message: circle, opts: { deploymentId } });
+    await publish(body, 'application/cbor');
+    await until(() => errors.mock.calls.flat().join().includes('attempt 3, cannot be posted'), 'it has not come again');
+    await world.queue(queue, { runId: '1' });
+    await until(() => got.length === 1, 'another message has not come');
+  });
+
   test('comes again when its handler says so, never early, as the same attempt', async () => {
     const { got, world } = await working((one, n) => (n === 1 ? [200, '{"timeoutSeconds":1.2}'] : undefined));
     await world.queue(queue, { runId: '1' });
@@ -117,6 +168,26 @@ describe('a message', () => {
     await until(() => got.length === 2, 'it has not come again');
     expect(got[1].at - got[0].at).toBeGreaterThanOrEqual(1000);
     expect(got.map(({ attempt }) => attempt)).toEqual([1, 1]);
+  });
+
+  test('is acknowledged when the server takes the call again', async () => {
+    let refused = 0;
+    let acknowledged = false;
+    const server = createServer(async (req, res) => {
+      const body = await buffer(req);
+      const acknowledges = req.url.endsWith('/queue/settle') && decode(body).settlements[0].as === 'acknowledge';
+      if (acknowledges && refused++ < 2) return res.writeHead(429, { 'content-type': 'application/problem+json', 'retry-after': '1' }).end(tooMany);
+      const { accept, 'content-type': type, 'weft-spec': spec } = req.headers;
+      const answer = await fetch(url + req.url, { method: 'POST', headers: { accept, 'content-type': type, 'weft-spec': spec }, body });
+      res.writeHead(answer.status, { 'content-type': answer.headers.get('content-type'), date: answer.headers.get('date') });
+      res.end(Buffer.from(await answer.arrayBuffer()));
+      acknowledged ||= acknowledges;
+    });
+    const refusing = await listen(server);
+    const { got, world } = await working(undefined, { url: refusing });
+    await world.queue(queue, { runId: '1' });
+    await until(() => acknowledged, 'it has not been acknowledged');
+    expect(got.length).toBe(1);
   });
 
   test('waits for its delay', async () => {
@@ -169,6 +240,24 @@ describe('a message', () => {
 });
 
 describe('a worker', () => {
+  test('extends messages often for as long as one is held for a short time', async () => {
+    let extended = 0;
+    const server = createServer((_, res) => (extended++, res.writeHead(200, { 'content-type': 'application/cbor' }).end(encode({ results: [] }))));
+    const workerData = { url: await listen(server), spec: SPEC_VERSION_CURRENT, deploymentId: 'blue', silenceMs: 600_000 };
+    const keeper = new Worker(new URL('../lib/keeper.js', import.meta.url), { workerData });
+    opened.push({ close: () => keeper.terminate() });
+    const late = { messageId: 'msg_1', receipt: 'R' };
+    keeper.postMessage({ kind: 'hold', ...late, everyMs: 50 });
+    await until(() => extended > 3, 'the late message has not been extended');
+    keeper.postMessage({ kind: 'hold', messageId: 'msg_2', receipt: 'R', everyMs: 60_000 });
+    keeper.postMessage({ kind: 'release', ...late });
+    for (let looks = 0, before = -1; extended !== before; looks++) {
+      expect(looks).toBeLessThan(10);
+      before = extended;
+      await sleep(2000);
+    }
+  });
+
   test('takes 50 messages at the same time, and no more', async () => {
     let release;
     const gate = new Promise((resolve) => (release = resolve));
@@ -278,11 +367,16 @@ describe('a world', () => {
     await expect(open().events.create(null, { eventType: 'run_created', eventData })).rejects.not.toMatchObject({ code: 'TRANSPORT' });
   });
 
+  test('understands a control plane that refuses a call', async () => {
+    const server = createServer((_, res) => res.writeHead(429, { 'content-type': 'application/problem+json', 'retry-after': '7' }).end(tooMany));
+    const err = await open({ url: await listen(server) }).runs.get('wrun_1').catch((err) => err);
+    expect(classes.ThrottleError.is(err)).toBe(true);
+    expect(err).toMatchObject({ status: 429, code: 'rate_limited', message: 'Rate limit exceeded', retryAfter: 7 });
+  });
+
   test('names the variable whose token the server refuses', async () => {
     const server = createServer((_, res) => res.writeHead(401).end('The token is missing or wrong.'));
-    await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
-    opened.push({ close: () => (server.closeAllConnections(), server.close()) });
-    const refused = `http://127.0.0.1:${server.address().port}`;
+    const refused = await listen(server);
     const world = open({ url: refused, appUrl: 'http://127.0.0.1:1', token: 'wrong' });
     for (const call of [() => world.start(), () => world.runs.get('wrun_1')]) {
       const err = await call().catch((err) => err);
