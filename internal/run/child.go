@@ -307,10 +307,14 @@ func (x *Execution) dismiss(o *operation) {
 // dismissals cancels the children that are marked for it. This is done before anything
 // later becomes durable, and repeated after a crash.
 func (x *Execution) dismissals() error {
+	why := "end"
+	if x.cancelled != nil {
+		why = "cancellation"
+	}
 	for len(x.dismissed) > 0 {
 		_, err := outlast(x.Ctx, func() (struct{}, error) {
 			kid := x.dismissed[0]
-			err := x.host.Peers.RequestCancel(x.Ctx, kid.ID, kid.Parent, weft.Actor{Reason: fmt.Sprintf("%s of parent %q", x.whyDismissed(), x.ID)})
+			err := x.host.Peers.RequestCancel(x.Ctx, kid.ID, kid.Parent, weft.Actor{Reason: fmt.Sprintf("%s of parent %q", why, x.ID)})
 			if errors.Is(err, weft.ErrTerminal) || errors.Is(err, weft.ErrNotFound) {
 				err = nil
 			}
@@ -322,13 +326,6 @@ func (x *Execution) dismissals() error {
 		x.dismissed = x.dismissed[1:]
 	}
 	return nil
-}
-
-func (x *Execution) whyDismissed() string {
-	if x.cancelled != nil {
-		return "cancellation"
-	}
-	return "end"
 }
 
 // awaits reports whether the run must not end yet: a child with ParentEndAwait has not ended,
@@ -350,13 +347,8 @@ func (x *Execution) awaits() (wait bool) {
 	return wait
 }
 
-// report adds the end of the run to a change, in the record that its parent has of it. It
+// Report adds the end of wf to a change, in the record that its parent has of it. It
 // returns the parent to notify when the change is committed, or nil.
-func (x *Execution) report(c *journal.Change, out *journal.Output) (parent *journal.Workflow, err error) {
-	return x.host.Report(x.Ctx, x.store, x.Hold.Workflow, c, out)
-}
-
-// Report is Execution.report for any workflow.
 func (e *Host) Report(ctx context.Context, s storage.Storage, wf *journal.Workflow, c *journal.Change, out *journal.Output) (parent *journal.Workflow, err error) {
 	p := wf.Parent
 	if p == nil {

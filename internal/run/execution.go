@@ -536,7 +536,7 @@ func (x *Execution) finish() (done bool, err error) {
 		change.Events = append(change.Events, checkpoint.Event{Kind: checkpoint.KindEnded, Name: string(out.Status), Error: out.Error})
 		change.Ops = append(change.Ops, put)
 		change.Workflow = &wf
-		parent, err := x.report(&change, out)
+		parent, err := x.host.Report(x.Ctx, x.store, x.Hold.Workflow, &change, out)
 		if err != nil {
 			return false, err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-
 	"time"
 
 	"github.com/weft-go/weft"
