@@ -187,28 +187,28 @@ func (o *operation) born(c *journal.Change) (*birth, error) {
 	return b, nil
 }
 
-// launchBorn begins to execute the children that a commit has started.
-func (x *Execution) launchBorn(born []*birth) {
+// commitBirths commits c, which starts the children of born, and begins to execute them. If the
+// commit fails, their ids are checked again. If it is not certain that it failed, the children are
+// claimed later in case it started them.
+func (x *Execution) commitBirths(c journal.Change, born []*birth) (done bool, err error) {
+	for _, b := range born {
+		defer x.Owner.BeginStart(b.starting.Workflow.ID)()
+	}
+	done, err = x.commit(c)
 	for _, b := range born {
 		switch {
+		case !done:
+			b.op.child.ready = false
+			if err != nil {
+				x.Owner.Doubt(b.starting.Workflow.ID)
+			}
 		case b.write != nil:
 			b.starting.Begun(b.write)
 		case b.op.child.found != nil:
 			x.childrenStale = true // it may have ended
 		}
 	}
-}
-
-// undoStart is called when a commit failed. The ids of the children that it was to start are
-// checked again. If it is not certain that the commit failed, the children are claimed later
-// in case it started them.
-func (x *Execution) undoStart(born []*birth, certain bool) {
-	for _, b := range born {
-		b.op.child.ready = false
-		if !certain {
-			x.Owner.Doubt(b.starting.Workflow.ID)
-		}
-	}
+	return done, err
 }
 
 // readChildren reads the records of children, to find those that have ended. The next commit

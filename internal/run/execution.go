@@ -769,6 +769,9 @@ func (x *Execution) lose(wf *journal.Workflow) {
 		x.Cancel(activity.ErrTerminated)
 		return
 	}
+	if wf != nil && wf.Owner == x.Owner.Name() {
+		x.Owner.Doubt(x.ID) // nobody else would execute it
+	}
 	x.logger().Warn("weft: run was taken over, or ended elsewhere")
 	x.Cancel(errors.New("engine: run was taken over"))
 }

@@ -45,6 +45,9 @@ type Owner interface {
 	Launch(x *Execution)
 	CarryOn(x *Execution, drive func() error)
 
+	// BeginStart keeps the owner from claiming a run that is being started, until over is called.
+	BeginStart(id string) (over func())
+
 	// Unsure returns a function that reports commits of unknown outcome.
 	Unsure(what, id string) func(error)
 
