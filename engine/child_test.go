@@ -480,6 +480,18 @@ func TestRunIsNotClaimedBeforeItIsExecuted(t *testing.T) {
 			if got, err := outcome(sub.Handle(p, id)); got != "told" || err != nil || steps.Load() != 1 {
 				t.Errorf("%s: got %q, %v, and its step was made %d times", how, got, err, steps.Load())
 			}
+			claims, want := 0, 1 // by its start
+			for _, kind := range kinds(historyOf(t, p.Engine, id)) {
+				if kind == checkpoint.KindClaimed {
+					claims++
+				}
+			}
+			if how == "suspect" {
+				want = 2 // also from the dead engine
+			}
+			if claims != want {
+				t.Errorf("%s: it was claimed %d times, want %d", how, claims, want)
+			}
 			p.stop(t)
 		}
 	})
