@@ -53,7 +53,7 @@ func (x *Execution) learn() error {
 			return err
 		}
 		x.unneeded()
-		if o := x.Ops.transaction(); o != nil {
+		if o := x.transaction(); o != nil {
 			if recorded, err := x.transact(o); recorded || err != nil {
 				return err
 			}
