@@ -104,7 +104,7 @@ func (x *Execution) park() error {
 	x.Inbox.hinted()
 	x.childrenStale, x.updates.stale = true, true
 	if err := x.look(); err != nil {
-		return err
+		return x.outdated(err)
 	}
 	kids, known := x.Ops.kidsUnchanged()
 	if err := x.decide(&x.decision, x.time()); err != nil || len(x.decision.Events) > 0 {
