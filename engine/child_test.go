@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
 )
@@ -422,6 +425,74 @@ func TestChildIDOfADamagedWorkflow(t *testing.T) {
 		time.Sleep(time.Minute)
 		if i := describe(t, p, "p"); !heldFor(i, engine.ReasonDamaged) {
 			t.Errorf("got %+v", i)
+		}
+	})
+}
+
+// A run is not claimed by its own engine between the commit that makes it the engine's and the moment at
+// which the engine executes it, although the engine is told of a signal for it meanwhile: its steps are
+// made once, and it goes on.
+func TestRunIsNotClaimedBeforeItIsExecuted(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s storage.Storage) {
+		for _, how := range []string{"child", "detached", "suspect"} {
+			var steps atomic.Int32
+			sub := flow("sub", func(run *engine.Run) (string, error) {
+				if _, err := engine.Step(run, "count", func(context.Context) (int32, error) { return steps.Add(1), nil }); err != nil {
+					return "", err
+				}
+				v, err := yes.Receive(run)
+				if err != nil {
+					return "", err
+				}
+				return v, run.Sleep(10 * time.Second)
+			})
+			id := "kid-" + how
+			wf := flow("parent", func(run *engine.Run) (string, error) {
+				if how == "detached" {
+					_, err := sub.Detach(run, id, "")
+					return "", err
+				}
+				return sub.AsChild(engine.ChildOptions{ID: id}).Do(run, "")
+			})
+			if how == "suspect" {
+				p := boot(t, s, sub)
+				start(t, sub, p, id, "")
+				time.Sleep(time.Second)
+				p.kill()
+				rewrite(t, s, id, func(wf *journal.Workflow) { wf.Deaths = 5 })
+			}
+			var slow atomic.Bool
+			p := boot(t, &hooked{Storage: s, afterCommit: func(b storage.Batch) error {
+				if writes(b, string(keys.Workflow(id))) && slow.CompareAndSwap(false, true) {
+					time.Sleep(3 * time.Second)
+				}
+				return nil
+			}}, wf, sub, rareLeases)
+			if how != "suspect" {
+				start(t, wf, p, "p-"+how, "")
+			}
+			for range 600 {
+				if time.Sleep(time.Second); slow.Load() {
+					break
+				}
+			}
+			tell(t, yes, p, id, "told")
+			if got, err := outcome(sub.Handle(p, id)); got != "told" || err != nil || steps.Load() != 1 {
+				t.Errorf("%s: got %q, %v, and its step was made %d times", how, got, err, steps.Load())
+			}
+			claims, want := 0, 1 // by its start
+			for _, kind := range kinds(historyOf(t, p.Engine, id)) {
+				if kind == checkpoint.KindClaimed {
+					claims++
+				}
+			}
+			if how == "suspect" {
+				want = 2 // also from the dead engine
+			}
+			if claims != want {
+				t.Errorf("%s: it was claimed %d times, want %d", how, claims, want)
+			}
+			p.stop(t)
 		}
 	})
 }

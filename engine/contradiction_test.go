@@ -302,3 +302,72 @@ func TestResultsAreComparedAsValues(t *testing.T) {
 		}
 	})
 }
+
+// ACT-49: an operator says that an attempt did not complete, while it still runs, and it returns a
+// result after that: before the owner has noted the answer, or much later. No other attempt begins. The
+// operator is asked again, also by the next owner, and told why.
+func TestALateResultRefutesAnOperator(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s storage.Storage) {
+		for i, c := range []struct {
+			name  string
+			races bool // the answer is written just before the late result
+		}{{"much later", false}, {"at the same time", true}} {
+			a, b := keyed(func(_ context.Context, n int) (string, error) {
+				if n == 1 {
+					time.Sleep(10 * time.Minute)
+					return "A", nil
+				}
+				return fmt.Sprint("run ", n), nil
+			}, nil)
+			a.OnIndeterminate = activity.AwaitOperator
+			wf := learning(a)
+			id := fmt.Sprint("o", i)
+			answer := func() {
+				client := made(t, s)
+				defer client.Close()
+				if err := client.Resolve(ctx, id, "1", activity.NotCompleted[string](), audit); err != nil {
+					t.Error(err)
+				}
+			}
+			var armed atomic.Bool
+			p := boot(t, &hooked{Storage: s, beforeCommit: func(batch storage.Batch) {
+				if touches(batch, "act:"+id) && armed.CompareAndSwap(true, false) {
+					answer()
+				}
+			}}, wf, rareLeases)
+			start(t, wf, p, id, "")
+			time.Sleep(5 * time.Minute)
+			if info := describe(t, p, id); !heldFor(info, engine.ReasonIndeterminate) {
+				t.Fatalf("%s: %s, %+v, want an operator asked", c.name, info.Status, info.Attention)
+			}
+			if armed.Store(c.races); !c.races {
+				answer()
+			}
+			for _, owner := range []string{"the owner", "the next owner"} {
+				time.Sleep(10 * time.Minute)
+				info := describe(t, p, id)
+				if runs, _, _ := b.counts(); runs != 1 || armed.Load() || !heldFor(info, engine.ReasonIndeterminate) {
+					t.Fatalf("%s, %s: %d attempts, %s, %+v, want one, and the operator asked again", c.name, owner, runs, info.Status, info.Attention)
+				}
+				for _, text := range []string{"attempt 1: timed out", "the answer by ann that it did not complete is rejected: attempt 1 returned a result after its time was up"} {
+					if detail := info.Attention[0].Detail; !strings.Contains(detail, text) {
+						t.Errorf("%s, %s: the operator is told %q, want %q in it", c.name, owner, detail, text)
+					}
+				}
+				r, err := reconcile.ReadRecord(ctx, s, id, "charge", "1", "order/42")
+				if err != nil || r.Settled || r.Status != reconcile.StatusTimedOut || observed(r.SeenResult) != `"A"` {
+					t.Errorf("%s, %s: the record is %s, settled %v, with %s, %v", c.name, owner, r.Status, r.Settled, observed(r.SeenResult), err)
+				}
+				p.stop(t)
+				p = boot(t, s, wf, rareLeases)
+			}
+			if err := p.Resolve(ctx, id, "1", activity.NotCompleted[string](), audit); err != nil { // knowing that
+				t.Fatal(err)
+			}
+			if got := result(t, wf.Handle(p, id)); got != "run 2" {
+				t.Errorf("%s: result %q, want that of another attempt", c.name, got)
+			}
+			p.stop(t)
+		}
+	})
+}

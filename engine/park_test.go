@@ -16,8 +16,10 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/internal/torture"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/sqlite"
 )
@@ -131,6 +133,43 @@ func TestParkedRunsComeBack(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A signal comes just before a run parks, and is cleared while the run reads it. Nothing is damaged: the
+// run waits for the next one.
+func TestSignalIsClearedWhileItsRunParks(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		h := &hooked{Storage: fresh(t)}
+		client := made(t, h.Storage)
+		defer client.Close()
+		var sent, cleared bool
+		h.afterGet = func(key []byte) {
+			if string(key) == string(keys.SignalCounter("o")) && !sent {
+				sent = true
+				if _, err := yes.Send(ctx, client, "o", "ann", &signal.Options{ID: "a"}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		h.beforeGet = func(key []byte) {
+			if string(key) == string(keys.Signal("o", "yes", "a")) && !cleared {
+				cleared = true
+				if err := client.ClearSignal(ctx, "o", "yes", "a", audit); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		p := boot(t, h, once, parkAfter(time.Second))
+		handle := start(t, once, p, "o", "")
+		time.Sleep(time.Minute)
+		if i := describe(t, p, "o"); !sent || !cleared || len(i.Attention) > 0 {
+			t.Fatalf("sent %v, cleared %v, and then %s, %+v", sent, cleared, i.Status, i.Attention)
+		}
+		tell(t, yes, p, "o", "bob")
+		if got := result(t, handle); !strings.HasPrefix(got, "bob") {
+			t.Errorf("result %q", got)
+		}
+	})
 }
 
 // Interleaving 14: whatever is written at whatever moment around the commit that

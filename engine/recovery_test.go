@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -362,6 +363,70 @@ func TestStoreThatLostWrites(t *testing.T) {
 					}
 				}
 				historyOf(t, p.Engine, "o") // without a gap
+			})
+		})
+	}
+}
+
+// OW1: the store went back to a moment at which a live engine had a run, under an earlier claim than now,
+// or one that the engine has parked or ended since. The engine goes on with it.
+func TestStoreThatWentBackToAnEarlierClaim(t *testing.T) {
+	for _, c := range []string{"claimed again", "parked", "ended"} {
+		t.Run(c, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := fresh(t)
+				wf := flow("w", func(run *engine.Run) (string, error) {
+					if _, err := yes.Receive(run); err != nil {
+						return "", err
+					}
+					return "done", run.Sleep(time.Hour)
+				})
+				p := boot(t, s, wf, parkAfter(10*time.Second), rareLeases)
+				start(t, wf, p, "o", "")
+				if c != "claimed again" {
+					tell(t, yes, p, "o", "")
+				}
+				time.Sleep(5 * time.Second)
+				before := snapshot(t, s)
+				epoch := describe(t, p, "o").Epoch
+				time.Sleep(20 * time.Second) // it is parked
+				switch c {
+				case "claimed again":
+					tell(t, yes, p, "o", "")
+					time.Sleep(time.Second)
+				case "ended":
+					time.Sleep(time.Hour)
+				}
+				var back []storage.Op
+				for _, from := range []storage.Storage{s, before} {
+					for e, err := range storage.All(ctx, from, storage.Range{}) {
+						if err != nil {
+							t.Fatal(err)
+						}
+						switch {
+						case bytes.HasPrefix(e.Key, []byte("eng:")):
+						case from == s:
+							back = append(back, storage.Delete(e.Key))
+						default:
+							back = slices.DeleteFunc(back, func(o storage.Op) bool { return bytes.Equal(o.Key, e.Key) })
+							back = append(back, storage.Put(e.Key, e.Value))
+						}
+					}
+				}
+				if err := s.Commit(ctx, storage.Batch{Ops: back}); err != nil {
+					t.Fatal(err)
+				}
+				if c == "claimed again" {
+					time.Sleep(25 * time.Second) // it is to be parked, and then the next poll looks
+					if now := describe(t, p, "o").Epoch; now == epoch {
+						t.Error("the engine that has lost it does not look at it")
+					}
+					tell(t, yes, p, "o", "")
+				}
+				time.Sleep(2 * time.Hour)
+				if i := describe(t, p, "o"); i.Status != checkpoint.StatusCompleted {
+					t.Errorf("%s, %+v, want it completed", i.Status, i.Attention)
+				}
 			})
 		})
 	}

@@ -400,6 +400,7 @@ func TestWorkflowSentinels(t *testing.T) {
 // A hooked store calls hooks around its inner store, which may call it again.
 type hooked struct {
 	storage.Storage
+	beforeGet    func(key []byte)
 	afterGet     func(key []byte)
 	beforeCommit func(b storage.Batch)
 	afterCommit  func(b storage.Batch) error
@@ -417,6 +418,9 @@ func (h *hooked) Capabilities() storage.Capabilities {
 }
 
 func (h *hooked) Get(ctx context.Context, key []byte) ([]byte, error) {
+	if h.beforeGet != nil {
+		h.beforeGet(key)
+	}
 	v, err := h.Storage.Get(ctx, key)
 	if h.afterGet != nil {
 		h.afterGet(key)

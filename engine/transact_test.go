@@ -182,6 +182,53 @@ func (s transacting) Transact(ctx context.Context, f func(ctx context.Context) (
 	return s.Commit(ctx, b)
 }
 
+// A transaction that waits for its turn begins neither after a cancellation was requested nor while the
+// engine stops. After a stop the next engine goes on with it.
+func TestTransactDoesNotBeginAnyMore(t *testing.T) {
+	for _, how := range []string{"cancel", "stop"} {
+		t.Run(how, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				var calls int
+				var p *process
+				wf := flow("w", func(run *engine.Run) (string, error) {
+					_, err := engine.Map(run, "book", 3, []int{1, 2, 3}, func(run *engine.Run, _ int) (int, error) {
+						return 0, run.TransactStep("book", nil, func(context.Context) error {
+							switch calls++; {
+							case calls > 1:
+							case how == "stop":
+								p.end()
+								time.Sleep(time.Second)
+							default:
+								return p.Cancel(ctx, "w", audit)
+							}
+							return nil
+						})
+					})
+					return "booked", err
+				})
+				s := fresh(t)
+				p = boot(t, transacting{s}, wf)
+				start(t, wf, p, "w", "")
+				time.Sleep(time.Minute)
+				if calls != 1 {
+					t.Errorf("%d functions were called, want 1", calls)
+				}
+				if how == "cancel" {
+					if i := describe(t, p, "w"); i.Status != checkpoint.StatusCancelled {
+						t.Errorf("%s, want it cancelled", i.Status)
+					}
+					return
+				}
+				p.stop(t)
+				p = boot(t, transacting{s}, wf)
+				if got, err := outcome(wf.Handle(p, "w")); got != "booked" || err != nil || calls != 3 {
+					t.Errorf("the next engine: %q, %v after %d calls, want 3", got, err, calls)
+				}
+			})
+		})
+	}
+}
+
 // A function in a transaction that does not heed its context is left behind, as any
 // other.
 func TestTransactThatDoesNotComeBack(t *testing.T) {

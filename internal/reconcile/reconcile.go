@@ -37,6 +37,9 @@ func Next(p activity.Policy, r Record, h Happened) Decision {
 			} else {
 				r.SeenResult = h.observation()
 			}
+			if !r.Settled && r.ended() && r.Error.NoEffect && (p.Verified || !p.Idempotent) {
+				return refuted(p, r)
+			}
 		}
 		return Decision{Do: GoOn, Record: r}
 	case Abandoned:
@@ -364,6 +367,17 @@ func (r Record) withdrawn(why string) Record {
 	r.HasResult, r.Result, r.Codec, r.By = false, nil, "", ""
 	r.Withdrawn = why
 	return r
+}
+
+// refuted rejects an operator's answer that the attempt did not complete: it has returned a result
+// since. The attempt is known to have timed out, as before.
+func refuted(p activity.Policy, r Record) Decision {
+	r.Error = r.timeout()
+	r = r.withdrawn(fmt.Sprintf("the answer by %s that it did not complete is rejected: %s", cmp.Or(r.By, "a person"), r.Seen))
+	if p.Verified {
+		return Decision{Do: GoOn, Record: r, Why: r.Withdrawn}
+	}
+	return giveUp(p, r, "there is no verifier")
 }
 
 // Unanswered is the record without the answer of an operator.

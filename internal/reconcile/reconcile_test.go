@@ -399,6 +399,36 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
+// ACT-49: an attempt returns a result after an operator has said that it did not complete. Whoever finds
+// the record starts no other attempt.
+func TestALateResultRefutesAnAnswer(t *testing.T) {
+	answered := func(p activity.Policy, state activity.State) Record {
+		timedOut := after(1, p, Happened{What: Expired})
+		return timedOut.Resolved(noon, "ann", activity.Verdict{State: state}, Payload{})
+	}
+	late := Happened{What: CameLate, Now: noon, Payload: Payload{Data: []byte("5")}}
+	for _, c := range []struct {
+		name       string
+		p          activity.Policy
+		now, later Do
+	}{
+		{"nobody can tell", neither, Attend, Attend},
+		{"the verifier can tell", verified, GoOn, Verify},
+		{"a repetition does no harm", idempotent, GoOn, Dispatch},
+	} {
+		d := Next(c.p, answered(c.p, activity.StateNotCompleted), late)
+		checkDecision(t, answered(c.p, activity.StateNotCompleted), d)
+		found := Next(c.p, d.Record, Happened{What: Found, Now: noon, Random: most})
+		if d.Do != c.now || found.Do != c.later || d.Record.SeenResult == nil {
+			t.Errorf("%s: %v, and then %v, want %v and %v; the record is %+v", c.name, d.Do, found.Do, c.now, c.later, d.Record)
+		}
+	}
+	over := Next(neither, answered(neither, activity.StateFailed), Happened{What: Found, Now: noon, Random: most}).Record
+	if d := Next(neither, over, late); !over.Settled || !d.Record.Settled || d.Do != GoOn {
+		t.Errorf("after its outcome: %v, settled %v", d.Do, d.Record.Settled)
+	}
+}
+
 // ACT-49: which answers contradict what was observed, and what the record keeps.
 func TestContradictions(t *testing.T) {
 	returned := func(data, codec string, digest []byte) Record {

@@ -187,28 +187,28 @@ func (o *operation) born(c *journal.Change) (*birth, error) {
 	return b, nil
 }
 
-// launchBorn begins to execute the children that a commit has started.
-func (x *Execution) launchBorn(born []*birth) {
+// commitBirths commits c, which starts the children of born, and begins to execute them. If the
+// commit fails, their ids are checked again. If it is not certain that it failed, the children are
+// claimed later in case it started them.
+func (x *Execution) commitBirths(c journal.Change, born []*birth) (done bool, err error) {
+	for _, b := range born {
+		defer x.Owner.BeginStart(b.starting.Workflow.ID)()
+	}
+	done, err = x.commit(c)
 	for _, b := range born {
 		switch {
+		case !done:
+			b.op.child.ready = false
+			if err != nil {
+				x.Owner.Doubt(b.starting.Workflow.ID)
+			}
 		case b.write != nil:
 			b.starting.Begun(b.write)
 		case b.op.child.found != nil:
 			x.childrenStale = true // it may have ended
 		}
 	}
-}
-
-// undoStart is called when a commit failed. The ids of the children that it was to start are
-// checked again. If it is not certain that the commit failed, the children are claimed later
-// in case it started them.
-func (x *Execution) undoStart(born []*birth, certain bool) {
-	for _, b := range born {
-		b.op.child.ready = false
-		if !certain {
-			x.Owner.Doubt(b.starting.Workflow.ID)
-		}
-	}
+	return done, err
 }
 
 // readChildren reads the records of children, to find those that have ended. The next commit
@@ -307,10 +307,14 @@ func (x *Execution) dismiss(o *operation) {
 // dismissals cancels the children that are marked for it. This is done before anything
 // later becomes durable, and repeated after a crash.
 func (x *Execution) dismissals() error {
+	why := "end"
+	if x.cancelled != nil {
+		why = "cancellation"
+	}
 	for len(x.dismissed) > 0 {
 		_, err := outlast(x.Ctx, func() (struct{}, error) {
 			kid := x.dismissed[0]
-			err := x.host.Peers.RequestCancel(x.Ctx, kid.ID, kid.Parent, weft.Actor{Reason: fmt.Sprintf("%s of parent %q", x.whyDismissed(), x.ID)})
+			err := x.host.Peers.RequestCancel(x.Ctx, kid.ID, kid.Parent, weft.Actor{Reason: fmt.Sprintf("%s of parent %q", why, x.ID)})
 			if errors.Is(err, weft.ErrTerminal) || errors.Is(err, weft.ErrNotFound) {
 				err = nil
 			}
@@ -322,13 +326,6 @@ func (x *Execution) dismissals() error {
 		x.dismissed = x.dismissed[1:]
 	}
 	return nil
-}
-
-func (x *Execution) whyDismissed() string {
-	if x.cancelled != nil {
-		return "cancellation"
-	}
-	return "end"
 }
 
 // awaits reports whether the run must not end yet: a child with ParentEndAwait has not ended,
@@ -350,13 +347,8 @@ func (x *Execution) awaits() (wait bool) {
 	return wait
 }
 
-// report adds the end of the run to a change, in the record that its parent has of it. It
+// Report adds the end of wf to a change, in the record that its parent has of it. It
 // returns the parent to notify when the change is committed, or nil.
-func (x *Execution) report(c *journal.Change, out *journal.Output) (parent *journal.Workflow, err error) {
-	return x.host.Report(x.Ctx, x.store, x.Hold.Workflow, c, out)
-}
-
-// Report is Execution.report for any workflow.
 func (e *Host) Report(ctx context.Context, s storage.Storage, wf *journal.Workflow, c *journal.Change, out *journal.Output) (parent *journal.Workflow, err error) {
 	p := wf.Parent
 	if p == nil {

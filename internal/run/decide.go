@@ -53,7 +53,7 @@ func (x *Execution) learn() error {
 			return err
 		}
 		x.unneeded()
-		if o := x.Ops.transaction(); o != nil {
+		if o := x.transaction(); o != nil {
 			if recorded, err := x.transact(o); recorded || err != nil {
 				return err
 			}
@@ -88,16 +88,12 @@ func (x *Execution) learn() error {
 			}
 			remove, left := x.remains.remove(x.Hold.Workflow.Log(), max(min(removedAtOnce, x.host.room(&change)-1), 0))
 			change.Ops = append(change.Ops, remove...)
-			done, err := x.commit(change)
-			if !done {
-				x.undoStart(d.born, err == nil)
-			}
+			done, err := x.commitBirths(change, d.born)
 			if err != nil {
 				return err
 			}
 			if done {
 				x.orphanRecords, x.remains = nil, left
-				x.launchBorn(d.born)
 				x.taken(d)
 				return nil
 			}

@@ -536,7 +536,7 @@ func (x *Execution) finish() (done bool, err error) {
 		change.Events = append(change.Events, checkpoint.Event{Kind: checkpoint.KindEnded, Name: string(out.Status), Error: out.Error})
 		change.Ops = append(change.Ops, put)
 		change.Workflow = &wf
-		parent, err := x.report(&change, out)
+		parent, err := x.host.Report(x.Ctx, x.store, x.Hold.Workflow, &change, out)
 		if err != nil {
 			return false, err
 		}
@@ -768,6 +768,9 @@ func (x *Execution) lose(wf *journal.Workflow) {
 		x.logger().Info("weft: run was terminated")
 		x.Cancel(activity.ErrTerminated)
 		return
+	}
+	if wf != nil && wf.Owner == x.Owner.Name() {
+		x.Owner.Doubt(x.ID) // nobody else would execute it
 	}
 	x.logger().Warn("weft: run was taken over, or ended elsewhere")
 	x.Cancel(errors.New("engine: run was taken over"))

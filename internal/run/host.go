@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-
 	"time"
 
 	"github.com/weft-go/weft"
@@ -45,6 +44,9 @@ type Owner interface {
 	// in the calling goroutine, which becomes its driver.
 	Launch(x *Execution)
 	CarryOn(x *Execution, drive func() error)
+
+	// BeginStart keeps the owner from claiming a run that is being started, until over is called.
+	BeginStart(id string) (over func())
 
 	// Unsure returns a function that reports commits of unknown outcome.
 	Unsure(what, id string) func(error)

@@ -366,9 +366,9 @@ func (t *table) time(o *operation) {
 	}
 }
 
-// transaction takes the next operation to run in a transaction, or returns nil.
-func (t *table) transaction() *operation {
-	for len(t.transactions) > 0 {
+// transaction takes the next operation to run in a transaction now, or returns nil.
+func (x *Execution) transaction() *operation {
+	for t := &x.Ops; x.mayBegin() && len(t.transactions) > 0; {
 		o := t.transactions[0]
 		t.transactions = t.transactions[1:]
 		if !o.done {

@@ -35,7 +35,7 @@ const MostKids = 1000
 // waits reports whether the run does nothing but wait.
 func (x *Execution) waits() bool {
 	t := &x.Ops
-	return t.Working == 0 && len(t.ready)+len(t.toStart)+len(t.queued)+len(t.fresh)+len(t.pending)+len(t.responsiveness)+t.permits+len(x.hooks.asked)+len(x.streams.asked) == 0 && !t.settling() && !x.updates.answering()
+	return t.Working == 0 && len(t.ready)+len(t.toStart)+len(t.queued)+len(t.transactions)+len(t.fresh)+len(t.pending)+len(t.responsiveness)+t.permits+len(x.hooks.asked)+len(x.streams.asked) == 0 && !t.settling() && !x.updates.answering()
 }
 
 // idle returns after how much time at rest the run is parked. It returns false if the run
@@ -104,7 +104,7 @@ func (x *Execution) park() error {
 	x.Inbox.hinted()
 	x.childrenStale, x.updates.stale = true, true
 	if err := x.look(); err != nil {
-		return err
+		return x.outdated(err)
 	}
 	kids, known := x.Ops.kidsUnchanged()
 	if err := x.decide(&x.decision, x.time()); err != nil || len(x.decision.Events) > 0 {

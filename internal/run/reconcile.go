@@ -181,7 +181,8 @@ func (o *operation) idle() bool {
 	if o.keyed == nil {
 		return o.working != nil || o.answer != nil || o.held()
 	}
-	return o.keyed.next == 0 || o.keyed.next == reconcile.Dispatch && o.working != nil
+	k := o.keyed // what the attempt has returned late may rule the next one out
+	return k.next == 0 || k.next == reconcile.Dispatch && (o.working != nil || k.happened != nil)
 }
 
 // settling reports whether an operation is still to be verified. Parking the run then would
@@ -247,8 +248,14 @@ func (x *Execution) rereadOf(o *operation) error {
 		x.withdraw(o, why)
 	default:
 		o.forgo()
+		came := k.came()
 		k.happened, k.later, k.leaving, k.next = nil, nil, false, 0
 		x.follow(o, reconcile.Happened{What: reconcile.Found})
+		for _, h := range came {
+			if h.What == reconcile.CameLate { // it may refute the answer that was found
+				x.follow(o, h)
+			}
+		}
 	}
 	return nil
 }

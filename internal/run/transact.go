@@ -57,7 +57,7 @@ func (x *Execution) transact(o *operation) (recorded bool, err error) {
 	}
 	a := &answer{attempt: x.info(o).Attempt}
 	var w *journal.Write
-	switch err = x.transaction(store, o, a, &w); {
+	switch err = x.inTransaction(store, o, a, &w); {
 	case err == nil:
 		return x.judged(w, journal.Done, nil)
 	case x.Ctx.Err() != nil:
@@ -95,9 +95,9 @@ const longestPause = time.Minute
 // errNotBegun means that the function was not called.
 var errNotBegun = errors.New("engine: transaction did not begin")
 
-// transaction runs o's function and writes its checkpoint w in a transaction. If it returns
+// inTransaction runs o's function and writes its checkpoint w in a transaction. If it returns
 // an error and w is set, the outcome may be unknown.
-func (x *Execution) transaction(store storage.Transactor, o *operation, a *answer, w **journal.Write) error {
+func (x *Execution) inTransaction(store storage.Transactor, o *operation, a *answer, w **journal.Write) error {
 	failed := errors.New("the step failed")
 	called := false
 	var behind <-chan struct{}

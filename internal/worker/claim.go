@@ -44,6 +44,7 @@ func (l *Incarnation) consider(ctx context.Context, p prospect) {
 // claim returns the execution if p was claimed. After a conflict it reads the run and
 // decides again.
 func (l *Incarnation) claim(ctx context.Context, p prospect) (*run.Execution, error) {
+	defer l.BeginStart(p.id)()
 	for range 5 {
 		c, err := l.look(ctx, p)
 		if err != nil || c == nil {
@@ -433,7 +434,7 @@ func (l *Incarnation) settleDoubts(ctx context.Context) error {
 }
 
 // settleDoubt claims a run if this incarnation owns it, and reports whether the doubt is
-// settled. It checks for starts after it has read the record, because a start that has
+// settled. It checks for starts and claims after it has read the record, because one that has
 // written the record is then still in progress, or has launched its execution.
 func (l *Incarnation) settleDoubt(ctx context.Context, id string, d doubt) (certain bool, err error) {
 	if l.Worker.Executing(id) != nil {

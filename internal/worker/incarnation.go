@@ -57,7 +57,7 @@ type Incarnation struct {
 	mu          lock.Mutex         // guards the fields below
 	open        bool               // accepts new work: registered, and not stopping
 	floor       uint64             // lowest number that a claim may have
-	starting    map[string]int     // starts in progress, by id: nothing else here may claim these
+	starting    map[string]int     // starts and claims in progress, by id: no doubt may claim these
 	seen        map[string]bool    // what was reported
 	left        map[string]bool    // entries of runs that other engines execute
 	unsettled   map[string]doubt   // runs to look at
@@ -260,7 +260,7 @@ func (l *Incarnation) Go(f func()) bool {
 	return true
 }
 
-// BeginStart records that a start of id is in progress. The caller calls over when the
+// BeginStart records that a start or claim of id is in progress. The caller calls over when the
 // execution is launched, or when there will be none.
 func (l *Incarnation) BeginStart(id string) (over func()) {
 	l.mu.Lock()
@@ -275,7 +275,7 @@ func (l *Incarnation) BeginStart(id string) (over func()) {
 	}
 }
 
-// startInProgress reports whether a start of id is in progress.
+// startInProgress reports whether a start or claim of id is in progress.
 func (l *Incarnation) startInProgress(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

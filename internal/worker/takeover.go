@@ -20,6 +20,7 @@ type takeover struct {
 	incarnation *Incarnation
 	idle        bool                     // the current poll skips takeovers, wakes and the stamp check
 	unheld      time.Time                // start of the last look that found no runs of this or dead incarnations
+	recalled    time.Time                // start of the last recall
 	leavings    map[string]trail.Leaving // by dead incarnation
 }
 
@@ -81,6 +82,11 @@ func (t *takeover) inherit(ctx context.Context) (found bool, next time.Duration,
 			return found, next, err
 		}
 		if v == membership.Alive {
+			if last == l.name && time.Since(t.recalled) >= recallEvery {
+				if err := t.recall(ctx); err != nil {
+					return found, next, err
+				}
+			}
 			continue
 		}
 		found = true
@@ -96,4 +102,28 @@ func (t *takeover) inherit(ctx context.Context) (found bool, next time.Duration,
 		}
 		t.leavings[last] = t.leavings[last].Then(&p, now, l.Worker.PollInterval)
 	}
+}
+
+// recallEvery is the least time between two recalls, which read the entries of all runs of this
+// incarnation.
+const recallEvery = time.Minute
+
+// recall has the poll look at the runs of this incarnation that it does not execute: the store may have
+// lost the checkpoint that parked or ended one, or the run was released after an error.
+func (t *takeover) recall(ctx context.Context) error {
+	l := t.incarnation
+	t.recalled = time.Now()
+	for entry, err := range storage.All(ctx, l.Worker.Store, keys.HeldBy(l.name)) {
+		if err != nil {
+			return err
+		}
+		id, err := keys.ID(entry.Key)
+		if err != nil {
+			return err
+		}
+		if l.Worker.Executing(id) == nil && !l.startInProgress(id) {
+			l.Doubt(id)
+		}
+	}
+	return nil
 }
