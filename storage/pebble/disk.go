@@ -35,9 +35,10 @@ type disk struct {
 	log    atomic.Pointer[place.Files] // the place of the log
 	last   atomic.Pointer[file]        // the log that was created last
 
-	mu     sync.Mutex
-	fresh  []string // tables of flushes, created since the manifest was written, so that it has none of them; guarded by mu
-	sealed bool     // another database may be opened in the folder; guarded by mu
+	creating sync.RWMutex // read-locked while a file is created
+
+	mu    sync.Mutex
+	fresh []string // tables of flushes, created since the manifest was written, so that it has none of them; guarded by mu
 
 	memory  *vfs.MemFS    // has what is created after the failure
 	waiting chan struct{} // closed by abandon
@@ -132,9 +133,7 @@ func (d *disk) pause() {
 func (d *disk) created(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.sealed {
-		d.fresh = append(d.fresh, name)
-	}
+	d.fresh = append(d.fresh, name)
 }
 
 // listed has no table removed that was created until now, since the manifest may have it.
@@ -144,12 +143,13 @@ func (d *disk) listed() {
 	d.fresh = nil
 }
 
-// seal has no table removed any more. After it, another database may be opened in the folder,
-// and give its tables the same names.
+// seal waits until no file is being created, and has no table removed any more. After it, another
+// database may be opened in the folder, and give its files the same names: a disk that has failed
+// creates none.
 func (d *disk) seal() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.fresh, d.sealed = nil, true
+	d.creating.Lock()
+	defer d.creating.Unlock()
+	d.listed()
 }
 
 // discard removes the tables of a flush that failed with err, if the disk is full: what they
@@ -198,43 +198,13 @@ func (d *disk) ReuseForWrite(last, name string, c vfs.DiskWriteCategory) (vfs.Fi
 }
 
 func (d *disk) create(name string, k kind, create func() (vfs.File, error)) (vfs.File, error) {
-	err := d.check()
-	if !d.mine(name) {
-		if err != nil { // the backup could not succeed
-			return nil, err
-		}
-		return create()
-	}
-	if err == nil && strings.HasPrefix(filepath.Base(name), "marker.") {
-		// A marker names a file that pebble has created, and pebble syncs the folder after both.
-		// A power loss might leave the marker without the file.
-		err = d.syncDir()
-	}
-	if err == nil {
-		var f vfs.File
-		if f, err = create(); err == nil {
-			w := &file{File: f, disk: d, kind: k, name: name}
-			if k == flushed {
-				d.created(name)
-			}
-			if strings.HasSuffix(name, ".log") {
-				d.last.Store(w)
-				if d.files != nil {
-					if log, err := place.Of(name); err == nil {
-						d.log.Store(log)
-					} else {
-						d.fail(err)
-					}
-				}
-			}
-			return w, nil
-		}
-	}
-	if k == merged {
+	f, err := d.tryToCreate(name, k, create)
+	switch {
+	case err == nil || !d.mine(name):
+		return f, err
+	case k == merged:
 		d.pause()
 		return nil, err
-	}
-	switch {
 	case k == flushed:
 		d.discard(err)
 	case !strings.HasSuffix(name, ".log"):
@@ -242,6 +212,44 @@ func (d *disk) create(name string, k kind, create func() (vfs.File, error)) (vfs
 	}
 	d.fail(err)
 	return d.memory.Create(name, vfs.WriteCategoryUnspecified)
+}
+
+// tryToCreate creates a file, unless the disk has failed.
+func (d *disk) tryToCreate(name string, k kind, create func() (vfs.File, error)) (vfs.File, error) {
+	d.creating.RLock()
+	defer d.creating.RUnlock()
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	if !d.mine(name) {
+		return create()
+	}
+	if strings.HasPrefix(filepath.Base(name), "marker.") {
+		// A marker names a file that pebble has created, and pebble syncs the folder after both.
+		// A power loss might leave the marker without the file.
+		if err := d.syncDir(); err != nil {
+			return nil, err
+		}
+	}
+	f, err := create()
+	if err != nil {
+		return nil, err
+	}
+	w := &file{File: f, disk: d, kind: k, name: name}
+	if k == flushed {
+		d.created(name)
+	}
+	if strings.HasSuffix(name, ".log") {
+		d.last.Store(w)
+		if d.files != nil {
+			if log, err := place.Of(name); err == nil {
+				d.log.Store(log)
+			} else {
+				d.fail(err)
+			}
+		}
+	}
+	return w, nil
 }
 
 func (d *disk) syncDir() error { return syncFolder(d.FS, d.dir) }

@@ -716,7 +716,7 @@ func TestFullDiskDuringABackup(t *testing.T) {
 			})
 		case strings.HasPrefix(what, "create /backup") && noRoom.Load():
 			created.Add(1)
-		case noRoom.Load():
+		case strings.Contains(what, " /store") && noRoom.Load(): // the backup has a disk of its own
 			return syscall.ENOSPC
 		}
 		return nil
@@ -774,7 +774,7 @@ func TestFullDiskDuringABackup(t *testing.T) {
 // tables the same names.
 func TestTablesOfASealedDiskStay(t *testing.T) {
 	const table = "/store/000009.sst"
-	for sealed, stays := range map[string]bool{"never": false, "create " + table: true, "write " + table: true} {
+	for sealed, stays := range map[string]bool{"never": false, "write " + table: true} {
 		memory := newMemory()
 		var d *disk
 		d = newDisk(&tap{memory, func(what string) error {
@@ -796,6 +796,43 @@ func TestTablesOfASealedDiskStay(t *testing.T) {
 		if _, err := memory.Stat(table); stays != (err == nil) {
 			t.Errorf("sealed before %s: got %v, want that the table is there: %t", sealed, err, stays)
 		}
+	}
+}
+
+// No other database may be opened in the folder while a file is created in it that may have the name of one of its own.
+func TestNothingIsCreatedInASealedDisk(t *testing.T) {
+	const table = "/store/000009.sst"
+	memory := newMemory()
+	var d *disk
+	sealed := make(chan struct{})
+	d = newDisk(&tap{memory, func(what string) error {
+		if what != "create "+table {
+			return nil
+		}
+		d.fail(syscall.ENOSPC) // of another file
+		go func() {
+			d.seal()
+			close(sealed)
+		}()
+		select {
+		case <-sealed:
+			t.Error("the disk is sealed while a table is created")
+		case <-time.After(time.Second):
+		}
+		return nil
+	}}, "/store", nil)
+	if _, err := d.Create(table, "pebble-memtable-flush"); err != nil {
+		t.Fatal(err)
+	}
+	<-sealed
+	if err := memory.Remove(table); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Create(table, "pebble-memtable-flush"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := memory.Stat(table); err == nil {
+		t.Error("a table was created after the disk was sealed")
 	}
 }
 
