@@ -12,8 +12,8 @@ import (
 )
 
 // WithTx returns a view of s inside tx, a transaction that the host began on its own
-// connection to the same database. The connection must be one of the driver modernc.org/sqlite. A batch committed to the view is staged: it takes
-// effect if and only if tx commits.
+// connection to the same database, with the driver modernc.org/sqlite. A batch committed to
+// the view is staged: it takes effect if and only if tx commits.
 //
 // SQLite has one writer: from the first staged batch until tx ends, the store's own
 // commits wait. So stage last and commit soon. Put _txlock=immediate in the host's DSN;
