@@ -1,9 +1,11 @@
-import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { monotonicFactory } from 'ulid';
 import { Client, passing } from './client.js';
 import { createPublish, createQueueHandler } from './queue.js';
 import { createStreams } from './streams.js';
 import { createWorker } from './worker.js';
+
+const newULID = monotonicFactory();
 
 /** The versions of the interface that the server knows. */
 const oldest = 2;
@@ -176,7 +178,7 @@ export function makeWorld(specVersion, classes, options) {
        */
       async create(runId, data, params = {}) {
         const { eventType, correlationId } = data;
-        if (eventType === 'run_created') runId ??= newRunId(); // so that a call that is made again creates no other run
+        if (eventType === 'run_created') runId ??= `wrun_${newULID()}`; // so that a call that is made again creates no other run
         const body = {
           runId,
           data: {
@@ -324,15 +326,4 @@ export function makeWorld(specVersion, classes, options) {
     },
   };
   return world;
-}
-
-const base32 = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
-let minted = 0; // the time in the last id
-
-/** Returns an id of a run: a prefix and a ULID. The ids of a process rise. */
-function newRunId() {
-  minted = Math.max(Date.now(), minted + 1);
-  let id = Array.from(randomBytes(16), (byte) => base32[byte % 32]).join('');
-  for (let i = 0, rest = minted; i < 10; i++, rest = Math.floor(rest / 32)) id = base32[rest % 32] + id;
-  return `wrun_${id}`;
 }
