@@ -139,6 +139,7 @@ describe('a message', () => {
     await until(() => errors.mock.calls.flat().join().includes('attempt 3, cannot be posted'), 'it has not come again');
     await world.queue(queue, { runId: '1' });
     await until(() => got.length === 1, 'another message has not come');
+    expect(errors.mock.calls.flat().join()).not.toContain('is delivered again'); // that would be when its time is over
   });
 
   test('comes again when its handler says so, never early, as the same attempt', async () => {
