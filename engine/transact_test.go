@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -188,13 +189,13 @@ func TestTransactDoesNotBeginAnyMore(t *testing.T) {
 	for _, how := range []string{"cancel", "stop"} {
 		t.Run(how, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
-				var calls int
+				var calls atomic.Int64
 				var p *process
 				wf := flow("w", func(run *engine.Run) (string, error) {
 					_, err := engine.Map(run, "book", 3, []int{1, 2, 3}, func(run *engine.Run, _ int) (int, error) {
 						return 0, run.TransactStep("book", nil, func(context.Context) error {
-							switch calls++; {
-							case calls > 1:
+							switch n := calls.Add(1); {
+							case n > 1:
 							case how == "stop":
 								p.end()
 								time.Sleep(time.Second)
@@ -210,8 +211,8 @@ func TestTransactDoesNotBeginAnyMore(t *testing.T) {
 				p = boot(t, transacting{s}, wf)
 				start(t, wf, p, "w", "")
 				time.Sleep(time.Minute)
-				if calls != 1 {
-					t.Errorf("%d functions were called, want 1", calls)
+				if n := calls.Load(); n != 1 {
+					t.Errorf("%d functions were called, want 1", n)
 				}
 				if how == "cancel" {
 					if i := describe(t, p, "w"); i.Status != checkpoint.StatusCancelled {
@@ -221,8 +222,8 @@ func TestTransactDoesNotBeginAnyMore(t *testing.T) {
 				}
 				p.stop(t)
 				p = boot(t, transacting{s}, wf)
-				if got, err := outcome(wf.Handle(p, "w")); got != "booked" || err != nil || calls != 3 {
-					t.Errorf("the next engine: %q, %v after %d calls, want 3", got, err, calls)
+				if got, err := outcome(wf.Handle(p, "w")); got != "booked" || err != nil || calls.Load() != 3 {
+					t.Errorf("the next engine: %q, %v after %d calls, want 3", got, err, calls.Load())
 				}
 			})
 		})
