@@ -516,13 +516,13 @@ func ExpiringAnswer(at time.Time, id, update string) []byte {
 // Dismissal is the key that says that the children of a terminated generation are still to be
 // asked to stop: exp:{0}:kids:{id}:{generation}. It is due whatever a clock says.
 func Dismissal(id, generation string) []byte {
-	return storage.AppendKey(append(appendTime([]byte("exp:"), time.UnixMicro(0)), ":kids:"...), id, generation)
+	return storage.AppendKey(dismissals(), id, generation)
 }
 
 // Dismissals is the range of the Dismissal keys.
-func Dismissals() storage.Range {
-	return storage.Prefix(append(appendTime([]byte("exp:"), time.UnixMicro(0)), ":kids:"...))
-}
+func Dismissals() storage.Range { return storage.Prefix(dismissals()) }
+
+func dismissals() []byte { return append(appendTime([]byte("exp:"), time.UnixMicro(0)), ":kids:"...) }
 
 // FormerLife is the key that says when what earlier lives of a generation have left is removed:
 // exp:{time}:life:{id}:{generation}.

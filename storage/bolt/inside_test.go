@@ -223,11 +223,10 @@ func openFile(t *testing.T, path string) *os.File {
 	return f
 }
 
-func TestReadersDoNotWaitForTheWriter(t *testing.T) {
-	torture.Slow(t)
-	s := openInside(t)
-	var wg sync.WaitGroup
+// reading has two goroutines call read again and again, until it fails or end is called, which waits for them.
+func reading(t *testing.T, read func() error) (end func()) {
 	stop := make(chan struct{})
+	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
 			for {
@@ -235,7 +234,7 @@ func TestReadersDoNotWaitForTheWriter(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					if _, err := s.Scan(t.Context(), storage.Range{}); err != nil {
+					if err := read(); err != nil {
 						t.Error(err)
 						return
 					}
@@ -243,13 +242,22 @@ func TestReadersDoNotWaitForTheWriter(t *testing.T) {
 			}
 		})
 	}
+	return func() {
+		close(stop)
+		wg.Wait()
+	}
+}
+
+func TestReadersDoNotWaitForTheWriter(t *testing.T) {
+	torture.Slow(t)
+	s := openInside(t)
+	end := reading(t, func() error { return second(s.Scan(t.Context(), storage.Range{})) })
 	for i := range 500 {
 		if err := s.Commit(t.Context(), batch(fmt.Sprint("key ", i%100), make([]byte, 10_000+i))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	close(stop)
-	wg.Wait()
+	end()
 }
 
 // TestMapGrows makes the file larger than its initial mapping while others read.
@@ -260,30 +268,13 @@ func TestMapGrows(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for range 2 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					if _, err := s.Scan(t.Context(), storage.Range{Limit: 3}); err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			}
-		})
-	}
+	end := reading(t, func() error { return second(s.Scan(t.Context(), storage.Range{Limit: 3})) })
 	for i := range 40 {
 		if err := s.Commit(t.Context(), batch(fmt.Sprint("key ", i), make([]byte, 1<<20))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	close(stop)
-	wg.Wait()
+	end()
 	if v, err := s.Get(t.Context(), []byte("key 3")); err != nil || len(v) != 1<<20 {
 		t.Errorf("got %d bytes and error %v, want what was put", len(v), err)
 	}
@@ -391,37 +382,25 @@ func TestReadsBesideACommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	var beside, early atomic.Int64
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for range 2 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				v, err := s.Get(t.Context(), []byte("a"))
-				f := s.flushing.Load() // a later one than that for which Get may have waited
-				got, wrong := strconv.Atoi(string(v))
-				if err != nil || wrong != nil {
-					t.Error(err, wrong)
-					return
-				}
-				if f != nil {
-					beside.Add(1)
-					if first+got >= f.id {
-						early.Add(1)
-					}
-				}
+	end := reading(t, func() error {
+		v, err := s.Get(t.Context(), []byte("a"))
+		f := s.flushing.Load() // a later one than that for which Get may have waited
+		got, wrong := strconv.Atoi(string(v))
+		if err != nil || wrong != nil {
+			return errors.Join(err, wrong)
+		}
+		if f != nil {
+			beside.Add(1)
+			if first+got >= f.id {
+				early.Add(1)
 			}
-		})
-	}
+		}
+		return nil
+	})
 	for i := 1; i <= 200 || i <= 1000 && beside.Load() < 100; i++ {
 		put(i)
 	}
-	close(stop)
-	wg.Wait()
+	end()
 	if early.Load() > 0 || beside.Load() < 100 {
 		t.Errorf("%d of %d reads beside a commit saw what it had not synced; want none of 100 or more", early.Load(), beside.Load())
 	}
