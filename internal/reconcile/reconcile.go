@@ -363,6 +363,9 @@ func (r Record) Resolved(now time.Time, by string, v activity.Verdict, result Pa
 // withdrawn is the record without the result of an operator, which was not accepted for
 // this reason. The outcome of the attempt is unknown, as before.
 func (r Record) withdrawn(why string) Record {
+	if r.ended() && r.Error.Category == activity.CategoryResolved {
+		r.Error = nil // it is an answer, which the one that is withdrawn has replaced
+	}
 	r.Status, r.Settled = r.undecided(), false
 	r.HasResult, r.Result, r.Codec, r.By = false, nil, "", ""
 	r.Withdrawn = why

@@ -399,6 +399,25 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
+// An operator says that an attempt did not complete, then that it did, with a result that cannot be decoded. The last
+// answer is withdrawn, and the one before does not hold again: nobody knows.
+func TestWithdrawnAnswerOverAnother(t *testing.T) {
+	for _, state := range []activity.State{activity.StateNotCompleted, activity.StateFailed} {
+		for _, again := range []func(Record) Record{
+			func(r Record) Record {
+				return Next(neither, r, Happened{What: Undecodable, Now: noon, Verdict: activity.Verdict{Reason: "of another type"}}).Record
+			},
+			Record.Unanswered,
+		} {
+			first := left(1).Resolved(noon, "ann", activity.Verdict{State: state}, Payload{})
+			r := again(first.Resolved(noon, "bob", activity.Verdict{State: activity.StateCompletedWithResult}, Payload{Data: []byte("5"), Codec: "cbor"}))
+			if d := Next(neither, r, Happened{What: Found, Now: noon}); d.Do == Dispatch || d.Record.Status != StatusIndeterminate {
+				t.Errorf("%v, corrected by an answer that is withdrawn: %v, and the status is %s, want indeterminate", state, d.Do, d.Record.Status)
+			}
+		}
+	}
+}
+
 // ACT-49: an attempt returns a result after an operator has said that it did not complete. Whoever finds
 // the record starts no other attempt.
 func TestALateResultRefutesAnAnswer(t *testing.T) {

@@ -250,12 +250,12 @@ func (x *Execution) rereadOf(o *operation) error {
 		o.forgo()
 		came := k.came()
 		k.happened, k.later, k.leaving, k.next = nil, nil, false, 0
-		x.follow(o, reconcile.Happened{What: reconcile.Found})
 		for _, h := range came {
-			if h.What == reconcile.CameLate { // it may refute the answer that was found
+			if h.What == reconcile.CameLate { // first: it may refute the answer that was found
 				x.follow(o, h)
 			}
 		}
+		x.follow(o, reconcile.Happened{What: reconcile.Found})
 	}
 	return nil
 }
