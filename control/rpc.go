@@ -186,7 +186,7 @@ func (x *exchange) rpcOne(ctx context.Context, whole *operation.Call, r *jrpc2.P
 		c.Wait = 0
 	}
 	began := time.Now()
-	a, bad := x.rpcCall(ctx, c, r.Params, answered)
+	a, bad := x.rpcCall(ctx, c, r, answered)
 	var result json.RawMessage
 	if bad == nil {
 		var err error
@@ -213,12 +213,17 @@ func (x *exchange) rpcOne(ctx context.Context, whole *operation.Call, r *jrpc2.P
 }
 
 // rpcCall authorises and performs one request.
-func (x *exchange) rpcCall(ctx context.Context, c *operation.Call, params json.RawMessage, answered int) (_ operation.Answer, bad *operation.Problem) {
+func (x *exchange) rpcCall(ctx context.Context, c *operation.Call, r *jrpc2.ParsedRequest, answered int) (_ operation.Answer, bad *operation.Problem) {
 	defer guarded(&bad)
-	raw, path, bad := rpcParams(c, params)
+	raw, path, bad := rpcParams(c, r.Params)
 	if path != nil {
 		c.Resource = c.Op.Resource(path)
 		c.Note.RunID = path["runId"]
+	}
+	if r.Batch && c.Op.Scopes != nil {
+		if ended := x.ended(ctx, c.Who); ended != nil {
+			return operation.Answer{}, ended
+		}
 	}
 	if denied := c.Op.Permits(c.Who); denied != nil {
 		x.refused = true
@@ -242,6 +247,14 @@ func (x *exchange) rpcCall(ctx context.Context, c *operation.Call, params json.R
 		return operation.Answer{}, keyRequiredProblem()
 	}
 	return c.Perform(ctx, raw)
+}
+
+// ended returns why a batch does not go on: those before may have taken minutes.
+func (x *exchange) ended(ctx context.Context, who *operation.Principal) *operation.Problem {
+	if x.env.IsClosing() {
+		return operation.Closing()
+	}
+	return x.keys.Check(ctx, who)
 }
 
 // rpcParams returns the parameters without the idempotency key, which it sets, and those of the REST path.

@@ -348,6 +348,33 @@ func TestARevokedKeyCallsNoUpdate(t *testing.T) {
 	}
 }
 
+// Nothing of a batch is carried out once its key is revoked or the plane closes.
+func TestABatchEndsWithItsKey(t *testing.T) {
+	for name, c := range map[string]struct {
+		event func(*site)
+		code  string
+	}{
+		"revoked": {func(s *site) {
+			s.call(home, "DELETE", "/v1/keys/short?project=acme&environment=prod", nil).is(s.t, http.StatusNoContent, "")
+		}, `"code":"unauthorized"`},
+		"closed": {func(s *site) { go s.plane.Close(); <-s.plane.env.Closing }, `"code":"closing"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &before{Storage: new(memory.Store)}
+			s := idle(t, store)
+			s.start(acme, "wait", "w", nil)
+			made := s.call(home, "POST", "/v1/keys", `{"keyId":"short","project":"acme","environment":"prod","scopes":["signals:write"]}`).is(t, 201, "")
+			store.once("upd:", func() { c.event(s) })
+			one := `{"jsonrpc":"2.0","id":1,"method":"updates.call","params":{"runId":"w","name":"move"}}`
+			r := s.call(made.text("secret"), "POST", "/v1/rpc", "["+strings.Repeat(one+",", 4)+one+"]")
+			store.done(t)
+			if n := recordsOf(t, store, "upd:"); n > 1 || strings.Count(string(r.raw), c.code) < 4 {
+				t.Errorf("%d updates are admitted, want at most the first: %s", n, r.raw)
+			}
+		})
+	}
+}
+
 // Values are read and listed, without touching the run; a reader waits for another version of one, and no longer
 // than until the end.
 func TestValues(t *testing.T) {

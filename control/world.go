@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/weft-go/weft/control/internal/deployments"
 	"github.com/weft-go/weft/control/internal/operation"
@@ -48,8 +49,8 @@ func (p *publishParams) Check() (issues []operation.Issue) {
 	if p.Message == nil {
 		issues = append(issues, operation.Issue{Path: "/message", Problem: "is required"})
 	}
-	if o := p.Opts; o != nil && o.IdempotencyKey != nil && (*o.IdempotencyKey == "" || len(*o.IdempotencyKey) > mostQueueKey) {
-		issues = append(issues, operation.Issue{Path: "/opts/idempotencyKey", Problem: "must have 1 to 255 bytes"})
+	if o := p.Opts; o != nil && o.IdempotencyKey != nil && (*o.IdempotencyKey == "" || len(*o.IdempotencyKey) > mostQueueKey || strings.ContainsRune(*o.IdempotencyKey, 0)) {
+		issues = append(issues, operation.Issue{Path: "/opts/idempotencyKey", Problem: "must have 1 to 255 bytes without NUL"})
 	}
 	return issues
 }

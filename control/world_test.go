@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -99,6 +100,9 @@ func TestPublish(t *testing.T) {
 		x.publish(`{"message":1}`).fails(400, "invalid_request")
 		x.publish(`{"queueName":"q"}`).fails(400, "invalid_request")
 		x.publish(`{"queueName":"q","message":1,"opts":{"idempotencyKey":""}}`).fails(400, "invalid_request")
+		if r := x.publish(`{"queueName":"q","message":1,"opts":{"idempotencyKey":"a\u0000b"}}`).fails(400, "invalid_request"); !bytes.Contains(r.body, []byte("/opts/idempotencyKey")) {
+			t.Errorf("a NUL in the key: %s", r.body)
+		}
 		x.publish(`{"queueName":"`+strings.Repeat("q", 2000)+`","message":1}`).fails(400, "invalid_request")
 		x.do("POST", "/v1/queue/publish", otherSecret, `{`+message+`}`).is(403)
 	})

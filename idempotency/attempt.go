@@ -105,25 +105,39 @@ func (a *attempt) reserved(ctx context.Context) (err error) {
 		a.claim.EffectID = "eff_" + ids.ULID(a.time())
 		return nil
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("idempotency: Reserve of %s: %w", a.name, payload.Panicked(p))
-		}
-	}()
-	c := &call{Context: ctx, ledger: a.core, job: a.job}
-	defer c.over.Store(true)
-	r, err := a.reserve(c)
+	r, err := a.callReserve(ctx)
 	if err != nil {
 		return err
 	}
 	a.claim.EffectID, a.claim.Data = r.EffectID, bytes.Clone(r.Data)
-	switch {
-	case r.EffectID == "":
-		return fmt.Errorf("%w: Reserve of %s returned no EffectID", ErrInvalid, a.name)
-	case len(r.Data) > maxData:
-		return fmt.Errorf("%w: Reserve of %s returned Data of %d bytes, at most %d are allowed", ErrInvalid, a.name, len(r.Data), maxData)
+	bad := func(format string, args ...any) error {
+		return &ConfigError{"Effect.Reserve", "of " + a.name + " returned " + fmt.Sprintf(format, args...)}
 	}
-	return checkText("Reservation.EffectID", r.EffectID, maxID)
+	if r.EffectID == "" {
+		return bad("no EffectID")
+	}
+	if err := checkText("EffectID", r.EffectID, maxID); err != nil {
+		return bad("a Reservation that is not acceptable: %v", err)
+	}
+	if len(r.Data) > maxData {
+		return bad("Data of %d bytes, at most %d are allowed", len(r.Data), maxData)
+	}
+	return nil
+}
+
+// callReserve calls Reserve. The request was checked before, so the error is not ErrInvalid, even if Reserve says so.
+func (a *attempt) callReserve(ctx context.Context) (_ Reservation, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("idempotency: Reserve of %s: %w", a.name, payload.Panicked(p))
+		}
+		if errors.Is(err, ErrInvalid) {
+			err = errors.New(err.Error())
+		}
+	}()
+	c := &call{Context: ctx, ledger: a.core, job: a.job}
+	defer c.over.Store(true)
+	return a.reserve(c)
 }
 
 // claiming returns the change that claims the key.

@@ -53,7 +53,8 @@ type Effect[In, Out any] struct {
 
 	// Reserve chooses the effect's id, and data of up to 64 KiB, before the first attempt. They are
 	// stored with the claim and are the same in every attempt. An error of Reserve is returned,
-	// and nothing is written. Without Reserve the id is eff_ and a ULID.
+	// but not as ErrInvalid, and nothing is written. What cannot be stored is a *ConfigError. Without
+	// Reserve the id is eff_ and a ULID.
 	Reserve func(ctx context.Context, in In) (Reservation, error)
 
 	// EffectID returns the final id of an effect that happened. Without it the reserved id is final.

@@ -221,7 +221,7 @@ func (j bulkJSON) row() []string {
 
 // print prints a bulk with what it has refused.
 func (j bulkJSON) print(e *env) {
-	fmt.Fprintf(e.out, "%s %s: %s, %d done, %d refused\n", word(j.ID), j.Verb, j.state(), j.Done, j.Refused)
+	fmt.Fprintf(e.out, "%s %s: %s, %d done, %d refused\n", word(j.ID), text(j.Verb), j.state(), j.Done, j.Refused)
 	if j.Error != "" {
 		fmt.Fprintf(e.out, "  %s\n", text(j.Error))
 		return

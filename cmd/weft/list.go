@@ -117,7 +117,7 @@ func (l *listing) add(i weft.Info) {
 		_ = printJSON(l.e.out, w) // an error of the output is returned when it is flushed
 		return
 	}
-	status := or(w.Status)
+	status := or(text(w.Status))
 	if i.Damaged != "" {
 		status = "unreadable"
 	}

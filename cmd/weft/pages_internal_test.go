@@ -65,6 +65,24 @@ func TestAListGoesOnBehindAnEmptyPage(t *testing.T) {
 	}
 }
 
+// Nothing in what a server answers moves the cursor of a terminal.
+func TestWhatServersAnswerIsEscaped(t *testing.T) {
+	const bad = `"\u001b]52;c;eA==\u0007"`
+	for what, c := range map[string]struct {
+		call   func(e *env, p plane) error
+		answer string
+	}{
+		"a list of runs": {func(e *env, p plane) error { return (&runsList{plane: p, paged: paged{Limit: 50}}).Run(e) },
+			`200 {"data":[{"runId":"a","status":` + bad + `}],"hasMore":false,"cursor":null,"tail":"c1"}`},
+		"a bulk": {func(e *env, p plane) error { return (&bulksGet{oneBulk{plane: p, ID: "b"}}).Run(e) }, `200 {"bulkId":"b","do":` + bad + `}`},
+	} {
+		out, _, err := answering(t, c.call, c.answer)
+		if err != nil || !strings.Contains(out, `\x1b]52;c;eA==\a`) || strings.ContainsAny(out, "\x1b\a") {
+			t.Errorf("%s: %v, printed was %q", what, err, out)
+		}
+	}
+}
+
 // A list on a store goes on and fails as one over HTTP, and has its own cursor.
 func TestWorkflowsAreListed(t *testing.T) {
 	var printed, noted bytes.Buffer

@@ -49,7 +49,7 @@ type retelling struct {
 func (r *retelling) RoundTrip(q *http.Request) (*http.Response, error) {
 	if !r.failed.IsZero() && !r.noted && time.Since(r.failed) >= patience {
 		r.noted = true
-		r.note("%s %s; trying again for a while", q.URL.Host, r.why)
+		r.note("%s %s; trying again for a while", q.URL.Host, text(r.why))
 	}
 	a, err := r.next.RoundTrip(q)
 	switch {

@@ -61,6 +61,17 @@ func TestWhatIsRepeatedIsNoted(t *testing.T) {
 		if !slices.Equal(notes, []string{"shop.internal does not answer: connection refused; trying again for a while"}) {
 			t.Errorf("got %q", notes)
 		}
+		notes = nil
+		r = &retelling{next: roundTrip(func() (*http.Response, error) { return &http.Response{StatusCode: 503, Status: "503 \x1b[2J"}, nil }), note: r.note}
+		for range 2 {
+			if _, err := r.RoundTrip(q); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(patience)
+		}
+		if !slices.Equal(notes, []string{`shop.internal answers 503 \x1b[2J; trying again for a while`}) {
+			t.Errorf("got %q", notes)
+		}
 		quick := &retelling{note: func(string, ...any) { t.Error("a request that was answered is noted") }}
 		for _, status := range []int{503, 200, 503} { // a second lies between the first and the last
 			quick.next = roundTrip(func() (*http.Response, error) { return &http.Response{StatusCode: status}, nil })

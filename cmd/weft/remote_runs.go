@@ -349,14 +349,17 @@ func (x *runsPurge) Run(e *env) error {
 type runsResolve struct {
 	oneRun
 	Operation string `arg:"" help:"The operation that its attention names, such as 3, or 3.undo."`
-	As        string `required:"" enum:"completed,result-unavailable,not-completed,failed" placeholder:"OUTCOME" help:"What happened: completed, with its --result; result-unavailable; not-completed, so that it is attempted again; failed, so that it is not."`
+	As        string `required:"" enum:"completed,result-unavailable,not-completed,failed" placeholder:"OUTCOME" help:"What happened: completed, with its --result, except for an undo; result-unavailable; not-completed, so that it is attempted again; failed, so that it is not."`
 	Result    string `placeholder:"JSON" help:"The result: JSON, @FILE, or - for standard input."`
 	Reason    string `required:"" placeholder:"TEXT" help:"Why. The history and the audit trail keep it."`
 }
 
 func (x *runsResolve) Run(e *env) error {
 	a := remote.Answer{Outcome: remote.Outcome(x.As)}
-	if x.Result != "" && a.Outcome != remote.Completed {
+	switch {
+	case a.Outcome == remote.Completed && x.Result == "" && !strings.HasSuffix(x.Operation, ".undo"):
+		return misuse("--as completed needs the --result of the activity, such as null; without one say --as result-unavailable")
+	case a.Outcome != remote.Completed && x.Result != "":
 		return misuse("--result goes with --as completed only")
 	}
 	if x.Result != "" {

@@ -742,6 +742,9 @@ func TestMisuse(t *testing.T) {
 		{s.store, "--as completed needs the --result", append([]string{"resolve", "order-42", "2", "--as", "completed", "--write"}, say...)},
 		{s.store, "--result goes with --as completed only", append([]string{"resolve", "order-42", "2", "--as", "failed", "--result", "1", "--write"}, say...)},
 		{s.store, "--as", append([]string{"resolve", "order-42", "2", "--as", "done", "--write"}, say...)},
+		{s.store, "--as completed needs the --result", []string{"runs", "resolve", "order-42", "3", "--as", "completed", "--reason", "seen at the bank"}},
+		{s.store, "no control plane is named", []string{"runs", "resolve", "order-42", "3", "--as", "completed", "--result", "null", "--reason", "seen at the bank"}},
+		{s.store, "no control plane is named", []string{"runs", "resolve", "order-42", "3.undo", "--as", "completed", "--reason", "seen at the bank"}},
 		{s.store, `must be one of "bash"`, []string{"completion", "fish"}},
 		{s.store, "workflow id", []string{"start", "hello", strings.Repeat("x", 5000), "--write"}},
 	} {

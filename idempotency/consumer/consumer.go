@@ -91,8 +91,8 @@ const maxSourceID = 255
 //   - DeadLetter: the effect has failed for good, the message was delivered before with other data
 //     (conflict), or m or in is invalid.
 //   - Retry: another delivery is in progress, the outcome is indeterminate, nothing happened
-//     (released), or the store is unavailable. Also if e is no valid definition, or the ledger's codec
-//     fails, or e.Order.Compare does for what is stored: these are not the message's fault.
+//     (released), or the store is unavailable. Also if e is no valid definition, or e.Reserve or the
+//     ledger's codec fails, or e.Order.Compare does for what is stored: these are not the message's fault.
 //
 // A Retention of zero is here that of the Ledger's policies for webhooks and consumers, 14 days if they
 // say nothing. It must be longer than the broker keeps messages. e.Wait is ignored: Do does not wait

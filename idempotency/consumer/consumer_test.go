@@ -5,8 +5,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -188,6 +190,27 @@ func TestFaultsOfTheHost(t *testing.T) {
 		is(t, consumer.Do(t.Context(), l, &ordered, later, order{ID: "a", Version: "2"}), consumer.Ack, idempotency.DecidedNew)
 		later.DedupeID = "m-3"
 		is(t, consumer.Do(t.Context(), l, &ordered, later, order{ID: "a", Version: "third"}), consumer.DeadLetter, "")
+	})
+	t.Run("reserve", func(t *testing.T) {
+		l := open(t, new(memory.Store))
+		var reserved idempotency.Reservation
+		var err error
+		reserving := *ship
+		reserving.Reserve = func(context.Context, order) (idempotency.Reservation, error) {
+			if err != nil && reserved.EffectID == "panic" {
+				panic(err)
+			}
+			return reserved, err
+		}
+		for _, reserved = range []idempotency.Reservation{{}, {EffectID: strings.Repeat("x", 201)}, {EffectID: "id", Data: make([]byte, 64<<10+1)}} {
+			is(t, consumer.Do(t.Context(), l, &reserving, message, order{}), consumer.Retry, "")
+		}
+		err = fmt.Errorf("the id cannot be asked for: %w", idempotency.ErrInvalid) // of another Do
+		for _, reserved.EffectID = range []string{"", "panic"} {
+			is(t, consumer.Do(t.Context(), l, &reserving, message, order{}), consumer.Retry, "")
+		}
+		reserved, err = idempotency.Reservation{EffectID: "id"}, nil
+		is(t, consumer.Do(t.Context(), l, &reserving, message, order{}), consumer.Ack, idempotency.DecidedNew)
 	})
 }
 

@@ -68,7 +68,7 @@ type Config struct {
 
 	// Exempt are patterns, as of http.ServeMux, of requests that pass without a key, such as webhooks that
 	// the provider repeats with an id of its own. A request whose path is not clean, which http.ServeMux
-	// redirects, does not match.
+	// redirects, or has an escaped slash does not match.
 	Exempt []string
 
 	// OnAbandoned says what follows for a request whose outcome is unknown. The default is Hold: the client

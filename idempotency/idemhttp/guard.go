@@ -180,7 +180,7 @@ func (x *exchange) run(ctx context.Context) (Response, error) {
 		return Response{}, &unsealed{a}
 	}
 	x.answer = a
-	return a.response(), nil
+	return a.response(x.w.Header()), nil
 }
 
 // call calls the handler, and says whether it panicked.

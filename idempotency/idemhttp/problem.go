@@ -56,16 +56,15 @@ func (p *problem) because(err error) *problem {
 }
 
 // answer returns p as a handler would have answered it. It keeps header fields that were set before, such as
-// those of CORS.
+// those of CORS, and the Content-Encoding of middleware that compresses answers as they leave.
 func (p *problem) answer(before http.Header) *answer {
 	body, err := json.Marshal(p)
 	if err != nil { // no field allows it
 		panic(err)
 	}
 	h := before.Clone()
-	for _, name := range []string{"Content-Encoding", "Etag", "Last-Modified"} { // as http.Error
-		h.Del(name)
-	}
+	h.Del("Etag")
+	h.Del("Last-Modified")
 	h.Set("Content-Type", "application/problem+json")
 	if p.retryAfter != "" {
 		h.Set("Retry-After", p.retryAfter)

@@ -14,7 +14,8 @@ import (
 // A Response is the stored answer of a handler: the result of a guard's effect. Somebody who finds out what became
 // of a request whose outcome is unknown gives one to Ledger.Resolve, in activity.CompletedWithResult.
 //
-// A repetition gets the fields of Header and HeaderBytes, and none of their kind that was set before the guard.
+// A repetition gets the fields of Header and HeaderBytes, and none of their kind that was set before the guard. Only
+// a Content-Encoding of then stays: middleware sets it that compresses answers as they leave.
 type Response struct {
 	Status int         `json:"status"`           // 200 to 999
 	Header http.Header `json:"header,omitempty"` // Content-*, ETag, Last-Modified, Link and Location
@@ -23,6 +24,8 @@ type Response struct {
 	// HeaderBytes has the fields of Header with a value that is not valid UTF-8, which JSON cannot have.
 	HeaderBytes map[string][][]byte `json:"header_bytes,omitempty"`
 }
+
+const contentEncoding = "Content-Encoding"
 
 // kept says that a header field is stored, by its canonical name. Content-Length is that of the body.
 func kept(name string) bool {
@@ -42,12 +45,12 @@ type answer struct {
 	body   []byte
 }
 
-// response is what is stored of a.
-func (a *answer) response() Response {
+// response is what is stored of a. A Content-Encoding that was set before the guard is not that of the body.
+func (a *answer) response(before http.Header) Response {
 	r := Response{Status: a.status, Body: a.body}
 	for name, values := range a.header {
 		switch {
-		case !kept(name):
+		case !kept(name), name == contentEncoding && slices.Equal(values, before[name]):
 		case slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }):
 			if r.HeaderBytes == nil {
 				r.HeaderBytes = map[string][][]byte{}
@@ -74,10 +77,13 @@ func (a *answer) send(w http.ResponseWriter) {
 }
 
 // replay sends a stored answer. It has all of the kept fields: one that was set before the guard, and that it
-// does not have, was deleted by the handler.
+// does not have, was deleted by the handler. Only a Content-Encoding from before stays, as whoever set it compresses what is sent.
 func (r Response) replay(w http.ResponseWriter) {
 	h := w.Header()
-	maps.DeleteFunc(h, func(name string, _ []string) bool { return kept(http.CanonicalHeaderKey(name)) })
+	maps.DeleteFunc(h, func(name string, _ []string) bool {
+		name = http.CanonicalHeaderKey(name)
+		return kept(name) && name != contentEncoding
+	})
 	for name, values := range r.Header {
 		if name = http.CanonicalHeaderKey(name); kept(name) {
 			h[name] = values

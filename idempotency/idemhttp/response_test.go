@@ -1,6 +1,7 @@
 package idemhttp_test
 
 import (
+	"compress/gzip"
 	"errors"
 	"io"
 	"net/http"
@@ -112,6 +113,62 @@ func TestDeletedHeadersFromBefore(t *testing.T) {
 	for _, replayed := range []bool{false, true} {
 		r := s.do(call{})
 		if s.answered(r, 200, "", replayed); r.header["Content-Language"] != nil || r.header.Get("Content-Security-Policy") == "" {
+			t.Errorf("replayed %v: %v", replayed, r.header)
+		}
+	}
+}
+
+// A gzipWriter compresses what it is given.
+type gzipWriter struct {
+	http.ResponseWriter
+	body *gzip.Writer
+}
+
+func (w gzipWriter) WriteHeader(status int) {
+	w.Header().Del("Content-Length")
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w gzipWriter) Write(p []byte) (int, error) { return w.body.Write(p) }
+
+// FEN-48: each answer is readable behind middleware that compresses it if the client takes that, and says so before the guard.
+func TestCompressedAround(t *testing.T) {
+	g := guard(t, idemhttp.Config{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/panic" {
+			panic("broken")
+		}
+		io.WriteString(w, "one")
+	}))
+	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			w.Header().Set("Content-Encoding", "gzip")
+			body := gzip.NewWriter(w)
+			defer body.Close()
+			w = gzipWriter{w, body}
+		}
+		g.ServeHTTP(w, r)
+	}))
+	zipped, plain := [2]string{}, [2]string{"Accept-Encoding", "identity"} // the client asks for gzip itself, and decodes it
+	for key, encodings := range map[string][][2]string{"a": {zipped, zipped, plain}, "b": {plain, plain, zipped}} {
+		for i, e := range encodings {
+			r := s.do(call{key: key, header: e})
+			if s.answered(r, 200, "one", i > 0); r.header.Get("Content-Encoding") != "" {
+				t.Errorf("%s %d: %v", key, i, r.header)
+			}
+		}
+	}
+	for _, e := range [][2]string{zipped, plain} {
+		s.is(s.do(call{key: "-", header: e}), 400, "idempotency_required")
+		s.is(s.do(call{path: "/panic", key: "p" + e[1], header: e}), 500, "idempotency_indeterminate")
+	}
+	// What the handler has encoded itself is that, whoever asks again.
+	h := guarded(t, idemhttp.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "x-own")
+		io.WriteString(w, "owned")
+	})
+	for _, replayed := range []bool{false, true} {
+		r := h.do(call{})
+		if h.answered(r, 200, "owned", replayed); r.header.Get("Content-Encoding") != "x-own" {
 			t.Errorf("replayed %v: %v", replayed, r.header)
 		}
 	}

@@ -102,15 +102,15 @@ func (e exemptions) add(pattern string) (err error) {
 	return nil
 }
 
-// has says that r is exempt. A path with "..", "//" or the like, escaped or not, never is: routers
-// disagree on where it leads.
+// has says that r is exempt. A path with "..", "//" or the like, escaped or not, or with an escaped slash never
+// is: routers disagree on where it leads.
 func (e exemptions) has(r *http.Request) bool {
 	if e.mux == nil {
 		return false
 	}
 	h, _ := e.mux.Handler(r)
 	_, ok := h.(exemption)
-	return ok && clean(r.URL.Path)
+	return ok && clean(r.URL.Path) && strings.Count(r.URL.EscapedPath(), "/") == strings.Count(r.URL.Path, "/")
 }
 
 func clean(p string) bool {

@@ -170,14 +170,16 @@ func TestMuxAnswers(t *testing.T) {
 // FEN-28, FEN-63: what is exempt passes without a key, and nothing else does, however its path is spelled.
 func TestExempt(t *testing.T) {
 	h := new(counter)
-	s := serve(t, guard(t, idemhttp.Config{Exempt: []string{"POST /hooks/acme", "POST /in/{provider}/{rest...}"}})(h))
-	for _, path := range []string{"/hooks/acme", "/in/stripe/", "/in/stripe/a/b"} {
+	s := serve(t, guard(t, idemhttp.Config{Exempt: []string{"POST /hooks/acme", "POST /in/{provider}/{rest...}", "POST /for/{provider}"}})(h))
+	for _, path := range []string{"/hooks/acme", "/in/stripe/", "/in/stripe/a/b", "/for/a%20b"} {
 		if r := s.do(call{path: path, key: "-"}); r.status != 200 || r.replayed {
 			t.Errorf("POST %s: %d %s", path, r.status, r.body)
 		}
 	}
-	h.want(t, 3)
+	h.want(t, 4)
 	for _, c := range []call{
+		{path: "/for/acme%2frefunds"}, // /for/acme/refunds of a router that goes by URL.Path
+		{path: "/for/acme%2Frefunds"},
 		{method: "PUT", path: "/hooks/acme"},
 		{path: "/hooks/acme/"},
 		{path: "/hooks"},
@@ -187,11 +189,12 @@ func TestExempt(t *testing.T) {
 		{path: "/hooks%2Facme"},
 		{path: "/in/stripe"},
 		{path: "/in/stripe/../../refunds"},
+		{path: "/in/stripe/%2e%2e/%2e%2e/refunds"},
 		{path: "/in/stripe/..%2f..%2frefunds"},
 		{path: "/in/stripe/x%2f%2e%2e%2f%2e%2e%2frefunds"},
 	} {
 		c.key = "-"
 		s.is(s.do(c), 400, "idempotency_required")
 	}
-	h.want(t, 3)
+	h.want(t, 4)
 }

@@ -80,6 +80,24 @@ func (r *Keyring) Authenticate(ctx context.Context, h http.Header, from netip.Ad
 			}
 		}
 	}
+	k, bad := r.find(ctx, hash)
+	if bad != nil {
+		return nil, bad
+	}
+	if !exempt {
+		r.strangers.accept(from, hash, time.Now())
+	}
+	return &operation.Principal{ID: k.ID, Namespace: k.namespace(), Scopes: k.Scopes, Home: k.namespace() == r.home, Hash: hash}, nil
+}
+
+// Check returns why a principal may begin nothing more: its key has been revoked or has expired since Authenticate.
+func (r *Keyring) Check(ctx context.Context, who *operation.Principal) *operation.Problem {
+	_, bad := r.find(ctx, who.Hash)
+	return bad
+}
+
+// find returns the record of a secret that is accepted, or why there is none.
+func (r *Keyring) find(ctx context.Context, hash []byte) (*keyRecord, *operation.Problem) {
 	// The record is read for each request, since a key may have been revoked just before it. Requests that come at once share a read.
 	k, err := r.secrets.Get(ctx, [32]byte(hash), func(ctx context.Context) (*keyRecord, error) {
 		return readSecret(ctx, r.store, hash)
@@ -90,10 +108,7 @@ func (r *Keyring) Authenticate(ctx context.Context, h http.Header, from netip.Ad
 	if k == nil || len(k.Hash) != len(hash) || subtle.ConstantTimeCompare(k.Hash, hash) != 1 || !k.valid(time.Now()) {
 		return nil, operation.UnknownKey()
 	}
-	if !exempt {
-		r.strangers.accept(from, hash, time.Now())
-	}
-	return &operation.Principal{ID: k.ID, Namespace: k.namespace(), Scopes: k.Scopes, Home: k.namespace() == r.home, Hash: hash}, nil
+	return k, nil
 }
 
 // StillValid reports whether the secret that a principal came with is still accepted. If the store
