@@ -42,7 +42,7 @@ const (
 // A StartRequest describes a start.
 type StartRequest struct {
 	Workflow string
-	ID       string // empty: the engine generates one
+	ID       string // 1 to 200 bytes of UTF-8, its namespace included; empty: the engine generates one
 	Input    any    // may be json.RawMessage
 	Options  StartOptions
 
