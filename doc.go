@@ -70,7 +70,8 @@
 //   - Without an IdempotencyKey it is attempted again: at least once.
 //   - With one, its Verify is called to find out what became of the effect. It is
 //     attempted again only if the answer is that the effect did not happen.
-//   - If it says that it is Idempotent, it is attempted again with the same key.
+//   - If it says that it is Idempotent, and it has no Verify, it is attempted again with
+//     the same key.
 //
 // Give the external system the key, and the fencing token if it can refuse a lower one:
 // activity.InfoFrom(ctx) has both.

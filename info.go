@@ -135,8 +135,9 @@ type EngineInfo struct {
 	// engine.Workflow.Versions.
 	Versions map[string]map[string]int `json:"versions,omitempty"`
 
-	// Alive is false if it has stopped, or was found dead. On a Shared store it
-	// takes a LeaseTTL, and another running engine, to find it dead.
+	// Alive is false if it has stopped, or was found dead. On a Shared store another
+	// running engine finds it dead: after a LeaseTTL, or on a storage.Prover as soon as
+	// its session has ended.
 	Alive    bool          `json:"alive"`
 	LeaseTTL time.Duration `json:"leaseTtl,omitempty"` // zero: this store needs no leases
 	Runs     int           `json:"runs"`               // how many it owns

@@ -42,7 +42,7 @@ const (
 // A StartRequest describes a start.
 type StartRequest struct {
 	Workflow string
-	ID       string // empty: the engine generates one
+	ID       string // 1 to 200 bytes of UTF-8, its namespace included; empty: the engine generates one
 	Input    any    // may be json.RawMessage
 	Options  StartOptions
 
@@ -111,7 +111,8 @@ const (
 
 	// OwnershipSingleOwner is a promise of yours: exactly one engine, in one
 	// process, uses the store, and everything goes through it. It needs only
-	// AtomicBatch. A store that was used in one mode is refused in the other.
+	// AtomicBatch. What needs ConditionalBatch is refused, also if the store has it. A store
+	// that was used in one mode is refused in the other.
 	OwnershipSingleOwner
 )
 
@@ -192,8 +193,8 @@ type StartOptions struct {
 	// workflow. Signals wait for it. A workflow that is cancelled before is cancelled at once, and its
 	// function is never called. If the workflow has a queue, it joins the line then. A time that has
 	// passed, as the zero time, means no delay. It must be before the year 2200. Until the workflow
-	// begins, engines of earlier releases leave it alone. It is no part of what makes two starts
-	// the same.
+	// begins, engines of releases without StartAt leave it alone. It is no part of what makes two
+	// starts the same.
 	StartAt time.Time
 }
 

@@ -11,7 +11,8 @@
 //     is attempted again only if Verify says that the effect did not happen. An outcome
 //     that cannot be determined is an *[IndeterminateError], never a success.
 //   - Idempotent says that the external system treats a repetition with the same key as
-//     the same effect. Then it is attempted again without calling Verify.
+//     the same effect. Without a Verify, the activity is then attempted again. With one,
+//     Verify is called first, and its answer counts without the wait for Settle.
 //
 // None of this alone makes an effect happen exactly once. Give the external system the
 // key, and the fencing token if it can refuse a lower one. [InfoFrom] returns both.

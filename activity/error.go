@@ -40,8 +40,11 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Sentinel }
 
 // An IndeterminateError says that an activity with an idempotency key may have had its
-// effect, and that this could not be determined. It was not attempted again. An
-// operator who finds out can say so with engine.Engine.Resolve.
+// effect, and that this could not be determined. It was not attempted again. If the workflow
+// has failed because of it, an operator who finds out can call engine.Engine.Resume, and then
+// say so with engine.Engine.Resolve. While the workflow goes on, Resolve does not change this
+// outcome. With OnIndeterminate AwaitOperator the call waits for Resolve instead, and there is
+// no such error.
 type IndeterminateError struct {
 	Activity, Operation, IdempotencyKey string
 	Attempt                             int // the last that started

@@ -17,7 +17,7 @@ type Checkpoint struct {
 type Event struct {
 	Kind      Kind   `cbor:"1,keyasint" json:"kind"`
 	Operation string `cbor:"2,keyasint,omitempty" json:"operation,omitempty"` // its place in the workflow: "3"
-	Of        string `cbor:"3,keyasint,omitempty" json:"of,omitempty"`        // what the operation is: "activity", "step", "timer", "receive", "branch", "child", "detached", "compensation", "hook", "disposal", "closing", "update"
+	Of        string `cbor:"3,keyasint,omitempty" json:"of,omitempty"`        // what the operation is: "activity", "step", "transaction", "timer", "receive", "send", "branch", "child", "detached", "compensation", "hook", "disposal", "closing", "update"
 	Name      string `cbor:"4,keyasint,omitempty" json:"name,omitempty"`
 	Attempt   int    `cbor:"5,keyasint,omitempty" json:"attempt,omitempty"`
 	Result    []byte `cbor:"6,keyasint,omitempty" json:"result,omitempty"` // encoded by Codec

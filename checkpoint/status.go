@@ -10,7 +10,7 @@ const (
 	StatusRunning   Status = "running"   // begun; also while it waits, or needs a person
 	StatusCompleted Status = "completed" // its function returned a result
 	StatusFailed    Status = "failed"    // its function returned an error
-	StatusCancelled Status = "cancelled" // it was asked to stop, and did
+	StatusCancelled Status = "cancelled" // it was asked to stop, and did; or it was terminated
 )
 
 // Terminal reports whether a workflow has ended. A terminal status is final, except that an
@@ -22,7 +22,7 @@ func (s Status) Terminal() bool {
 
 // To returns a *TransitionError unless a workflow may change from s to next. Allowed are
 // pending → running → completed, failed or cancelled. Also allowed is pending → cancelled, for
-// a workflow that was cancelled while it waited in the line of its queue.
+// a workflow that was cancelled or terminated before it began.
 func (s Status) To(next Status) error {
 	switch {
 	case s == StatusPending && (next == StatusRunning || next == StatusCancelled), s == StatusRunning && next.Terminal():

@@ -22,7 +22,7 @@ import (
 // engine finds what another process has started within ten PollIntervals, or within a minute if that is sooner,
 // and at once after Poke.
 //
-// The bulk is durable when StartBulk returns nil. Errors: ErrInvalid for a bulk that cannot be, such as one
+// The bulk is durable when StartBulk returns nil. Errors: ErrInvalid for a bulk that is not valid, such as one
 // with an empty Filter; ErrMismatch if another bulk has the id; ErrClosed; storage.ErrCorrupt if the record of the
 // bulk is damaged; storage.ErrFutureFormat if only a newer release understands it; the store's.
 func (e *Engine) StartBulk(ctx context.Context, id string, b Bulk, by Actor) error {

@@ -29,7 +29,7 @@ import (
 // 10,000 entries for a page, so a page may be short, or empty, although there are more.
 //
 // A workflow whose record is damaged, or was written by a newer release, has only its ID and
-// Info.Damaged. Errors: ErrInvalid for an f, a Limit or a Cursor that cannot be, and for a Cursor of
+// Info.Damaged. Errors: ErrInvalid for an f, a Limit or a Cursor that is not valid, and for a Cursor of
 // another filter or order; ErrClosed; the store's. docs/guides/finding-workflows.md has examples.
 func (e *Engine) Page(ctx context.Context, f Filter, r PageRequest) (Page[Info], error) {
 	return e.reader.Page(ctx, f, r)
@@ -69,7 +69,7 @@ func (e *Engine) History(ctx context.Context, id string) iter.Seq2[checkpoint.Ch
 // r.NoData, events come without their Result and Codec, which does not change the cursors.
 //
 // What a reset goes back to before stays in the history, and so it is among the events. Errors:
-// ErrInvalid for a Limit or a Cursor that cannot be; an *EventsGoneError if the history does not have the
+// ErrInvalid for a Limit or a Cursor that is not valid; an *EventsGoneError if the history does not have the
 // event of the Cursor, or not any more; ErrNotFound; ErrBusy if the workflow continues as new again and again
 // meanwhile; ErrClosed; storage.ErrCorrupt for a missing or damaged checkpoint; the store's.
 func (e *Engine) Events(ctx context.Context, id string, r PageRequest) (Page[Event], error) {
@@ -303,7 +303,7 @@ func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
 // It is not checked what the code does after the end of a history. So a run that has come less
 // far than its history says may still be held later.
 //
-// An error ends the sequence: ErrInvalid for an f that cannot be, or for a Filter.Workflow that the
+// An error ends the sequence: ErrInvalid for an f that is not valid, or for a Filter.Workflow that the
 // engine does not have; ErrClosed; ctx's; the store's.
 func (e *Engine) Rehearse(ctx context.Context, f Filter) iter.Seq2[Rehearsal, error] {
 	return e.reader.Rehearse(ctx, f)
@@ -315,7 +315,7 @@ func (e *Engine) Rehearse(ctx context.Context, f Filter) iter.Seq2[Rehearsal, er
 // versions, and their ends. It calls create with each one that it exports, writes to what create
 // returns as Export does, and closes it. It reads the histories of all workflows that f selects.
 //
-// Errors: ErrInvalid for an f that cannot be, and for an each of less than 1; what create, Write or
+// Errors: ErrInvalid for an f that is not valid, and for an each of less than 1; what create, Write or
 // Close returns; those of List and Export. Workflows that are purged meanwhile,
 // or that continue as new each time that they are read, are left out.
 func (e *Engine) ExportSample(ctx context.Context, f Filter, each int, create func(Info) (io.WriteCloser, error)) error {

@@ -16,8 +16,8 @@ import (
 // An engine that is idle finds what another engine has put, or asked for by Trigger, within ten
 // PollIntervals, or within a minute if that is sooner, but not before its next poll.
 //
-// The schedule is durable when PutSchedule returns nil. Errors: ErrInvalid for a schedule that cannot
-// be, such as one with a cron expression that matches no time, with an unknown zone, or with both or
+// The schedule is durable when PutSchedule returns nil. Errors: ErrInvalid for a schedule that is not
+// valid, such as one with a cron expression that matches no time, with an unknown zone, or with both or
 // neither of Cron and Every, and for an input that cannot be encoded; ErrClosed; storage.ErrCorrupt if
 // the record of the schedule is damaged; storage.ErrFutureFormat if only a newer release understands
 // it; the store's.

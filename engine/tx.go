@@ -25,7 +25,8 @@ import (
 // A Tx locks what it accesses until the host's transaction ends. So use it last in
 // the transaction and commit soon.
 //
-// Purge and Restored need several commits, so a Tx does not have them.
+// Purge, Delete and Restored need several commits, so a Tx does not have them. It also has no
+// Protect, Unprotect, lists and schedules.
 type Tx struct {
 	staging *Engine // on the transaction; it is never run
 	refused error

@@ -62,8 +62,8 @@ func (s *Signal[T]) SendWithStart(ctx context.Context, to Sender, start Start, v
 
 // SendFrom sends v to another workflow, or to its own, and waits until that is durable.
 // It is accepted once, whatever is replayed. The error is an *activity.Error which
-// wraps engine.ErrNotFound, ErrTerminal or ErrInvalid; or it is engine.ErrCancelled,
-// and then the signal may have been accepted.
+// wraps engine.ErrNotFound, engine.ErrTerminal, engine.ErrInvalid or ErrConflict; or it is
+// engine.ErrCancelled, and then the signal may have been accepted.
 func (s *Signal[T]) SendFrom(run Runner, workflowID string, v T) error {
 	s.mustNot(run == nil, "used with a nil Run: use the one that the workflow function, or its branch, was given")
 	m := Message{WorkflowID: workflowID, Name: s.Name, Payload: v, ExpiresAfter: s.ExpiresAfter}

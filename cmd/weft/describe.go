@@ -440,8 +440,10 @@ func attentionLine(a weft.Attention) string {
 // advice says what an operator can do.
 func advice(id string, a weft.Attention) string {
 	switch a.Reason {
-	case weft.ReasonIndeterminate, weft.ReasonUncompensated:
+	case weft.ReasonIndeterminate:
 		return "find out what happened, and say so: weft resolve " + word(id) + " " + word(a.Operation) + " --as ... --reason ... --write"
+	case weft.ReasonUncompensated:
+		return "undo it by hand, and say so: weft resolve " + word(id) + " " + word(a.Operation) + " --as ... --reason ... --write; or fix the cause, and have it attempted again: weft resume " + word(id) + " --reason ... --write"
 	case weft.ReasonNoProgress:
 		return "fix what kills the process, and then: weft resume " + word(id) + " --reason ... --write"
 	case weft.ReasonNonDeterminism:
@@ -457,7 +459,7 @@ func advice(id string, a weft.Attention) string {
 	case weft.ReasonBadDefinition:
 		return "fix the definition and deploy; it then continues by itself"
 	case weft.ReasonDamaged:
-		return "restore the store from a backup, or leave the workflow as it is"
+		return "check the disk, and restore the store from a backup; or end the workflow: weft terminate " + word(id) + " --reason ... --write"
 	case weft.ReasonStuck, weft.ReasonUnresponsive:
 		return "look at the process that executes it; this ends by itself when the call returns"
 	}

@@ -11,8 +11,9 @@
 //	weft serve --store sqlite:orders.db --keys keys.json
 //	weft runs list --url https://shop.internal --key-file shop.key
 //
-// A store is opened for reading unless --write is given. docs/guides/the-command.md describes
-// the command, docs/guides/http.md what it does over HTTP, and weft --help its verbs and exit codes.
+// A store is opened for reading unless --write is given, or the verb is serve.
+// docs/guides/the-command.md describes the command, docs/guides/http.md what it does over HTTP,
+// and weft --help its verbs and exit codes.
 package main
 
 import (
@@ -36,7 +37,7 @@ import (
 type command struct {
 	Store   string        `env:"WEFT_STORE" placeholder:"STORE" help:"The store: sqlite:FILE, bolt:FILE or postgres://URL."`
 	Table   string        `placeholder:"NAME" help:"The table or bucket of the store, if the service has chosen one: TABLE, BUCKET or SCHEMA.TABLE."`
-	Write   bool          `help:"Let a verb change the store. Every verb that does needs this."`
+	Write   bool          `help:"Let a verb change the store. Every verb that opens a store and changes it needs this, except serve."`
 	JSON    bool          `name:"json" help:"Print JSON: an object, or for a sequence one object per line."`
 	Timeout time.Duration `placeholder:"DURATION" help:"Give up after this time, such as 10s. By default verbs that write have 30s, and the others no limit."`
 
@@ -83,13 +84,13 @@ type command struct {
 	Completion completion `cmd:"" help:"Print a script that completes this command in a shell."`
 }
 
-const description = `Weft looks into a store of durable workflows and acts on them. It also serves a store over HTTP (serve), and calls such a server (runs, signals, deployments, keys, audit), which needs --url and a key, and no --store or --write.
+const description = `Weft looks into a store of durable workflows and acts on them. It also serves a store over HTTP (serve), and calls such a server (runs, bulks, signals, hooks, deployments, keys, audit, validate-ownership), which needs --url and a key, and no --store or --write. With --write, hooks and keys can act on a --store instead.
 
-The store is opened for reading, unless --write is given. SQLite can be read while a service has it open, and written if the service opened it with Shared. bbolt admits one process: stop the service first. PostgreSQL can always be read and written.
+The store is opened for reading, unless --write is given or the verb is serve. SQLite can be read while a service has it open, and written if the service opened it with Shared. bbolt admits one process: stop the service first. PostgreSQL can always be read and written.
 
 Times are UTC. An id that contains spaces, control characters or the like is printed quoted for a shell. Write -- before an id that begins with a hyphen.
 
-Exit codes: 0 done, 1 failed, 2 the command line is wrong and nothing was done.`
+Exit codes: 0 done, 1 failed, 2 the command line is wrong and nothing was done. validate-ownership --strict also has 2 for warnings.`
 
 // Exit codes.
 const (

@@ -68,7 +68,7 @@ type Options struct {
 
 	// ReadOnly opens an existing store for reading. Commit and Transact return
 	// errors.ErrUnsupported. Nothing is written. The role needs SELECT on the table and
-	// USAGE on the schema.
+	// USAGE on the schema. The server must be a primary on which a session may write.
 	ReadOnly bool
 }
 
