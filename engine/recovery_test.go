@@ -587,6 +587,55 @@ func TestDamagedRecordOfARunInMemory(t *testing.T) {
 	}
 }
 
+// Runs that are held cost the engine that has them one read a minute each, and the poll reads some of them at a time.
+func TestManyHeldRuns(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const many = 350
+		var mu sync.Mutex
+		var watched bool
+		reads, at := map[string]int{}, map[time.Time]int{} // of records, by workflow and by time
+		s := &hooked{Storage: fresh(t), beforeGet: func(key []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			if watched && bytes.HasPrefix(key, []byte("wf:")) {
+				reads[string(key)]++
+				at[time.Now()]++
+			}
+		}}
+		broken := &activity.Activity[string, int]{Name: "broken"}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			_, err := broken.Do(run, "")
+			return "", err
+		})
+		p := boot(t, s, wf)
+		for i := range many {
+			start(t, wf, p, fmt.Sprint(i), "")
+		}
+		time.Sleep(5 * time.Minute)
+		if i := describe(t, p, "0"); !heldFor(i, engine.ReasonBadDefinition) {
+			t.Fatalf("%+v, want it held", i.Attention)
+		}
+		const minutes = 10
+		mu.Lock()
+		watched = true
+		mu.Unlock()
+		time.Sleep(minutes * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		watched = false
+		total := 0
+		for _, n := range reads {
+			total += n
+		}
+		if len(reads) != many || total > minutes*many {
+			t.Errorf("in %d minutes %d runs were read, %d times, want %d runs, each once a minute", minutes, len(reads), total, many)
+		}
+		if most := slices.Max(slices.Collect(maps.Values(at))); most > 100 {
+			t.Errorf("the poll read %d at once", most)
+		}
+	})
+}
+
 // A damaged record of a dead engine does not keep the runs of others waiting.
 func TestDamagedEngineRecord(t *testing.T) {
 	virtual(t, func(t *testing.T) {

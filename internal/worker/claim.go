@@ -460,7 +460,7 @@ func (l *Incarnation) settleDoubt(ctx context.Context, id string, d doubt) (cert
 		return true, nil
 	case d.claim && wf.Owner == "":
 		return false, nil
-	case wf.Owner != l.name:
+	case wf.Owner != l.name || run.Held(wf):
 		return true, nil
 	}
 	_, err = l.claim(ctx, prospect{id: id, entry: keys.Held(wf.Owner, id), owner: wf.Owner, why: checkpoint.CutOff})
