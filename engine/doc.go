@@ -139,7 +139,7 @@ package engine
 //     store can watch (worker, listen). Run starts them, and they end with its context.
 //   - Up to 64 claim runs (worker, crew), while the poll waits for them, and up to 64 claim
 //     suspects.
-//   - Up to 64 serve schedules that are due (schedule, fire), while the poll waits for them.
+//   - Up to 200 serve schedules that are due (schedule, fire), while the poll waits for them.
 //   - One carries out each bulk of this engine, at most 10 of the host and of each namespace (bulk, serve).
 //   - The driver of each run (worker, claim, Launch). It ends when the run has ended, is
 //     parked, is held or has another owner, and when its incarnation stops or loses its
@@ -158,7 +158,8 @@ package engine
 //   - Up to 63 that read the workflows of a page (inspect, page), while the call waits for them.
 //   - One that completes the lists of workflows after an earlier release has used the store
 //     (upkeep, lists).
-//   - One for each terminated workflow whose children are to be asked to stop (upkeep, dismiss).
+//   - One for each terminated workflow whose children are to be asked to stop, at most 16, and one that
+//     goes through these workflows (upkeep, dismiss).
 //   - One that removes workflows older than their retention, while there are any (retention, duty),
 //     and up to 64 that read them for it, or with Config.Archive 16 that read and archive them. One for
 //     each call of Config.Archive (inspect, archive), which is abandoned like other user code.

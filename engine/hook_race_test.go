@@ -561,9 +561,10 @@ func TestHookRaces(t *testing.T) {
 	})
 }
 
-// A lateStore does not report what becomes of the first acceptance of a signal. It is written later.
+// A lateStore does not report what becomes of the first commit of such a key. It is written later.
 type lateStore struct {
 	storage.Storage
+	of      string
 	refused bool
 	before  string                // the first read of such a key after that
 	land    func(b storage.Batch) // before it
@@ -573,7 +574,8 @@ type lateStore struct {
 func (l *lateStore) Unwrap() storage.Storage { return l.Storage }
 
 func (l *lateStore) Commit(ctx context.Context, b storage.Batch) error {
-	if !l.refused && touches(b, "sigres:") {
+	if !l.refused && touches(b, l.of) {
+		b = kept(b)
 		l.refused, l.first = true, &b
 		return errBroke
 	}
@@ -622,7 +624,7 @@ func TestResumeThatLandsLate(t *testing.T) {
 				h := start(t, wf, p, "o", "")
 				time.Sleep(time.Minute)
 				landed := false
-				late := made(t, &lateStore{Storage: s, before: c.before, land: func(b storage.Batch) {
+				late := made(t, &lateStore{Storage: s, of: "sigres:", before: c.before, land: func(b storage.Batch) {
 					if err := s.Commit(ctx, b); err != nil {
 						t.Errorf("late: %v", err)
 					}

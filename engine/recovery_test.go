@@ -544,6 +544,98 @@ func TestDamagedRecordsOfOneRun(t *testing.T) {
 	}
 }
 
+// LV2: the record of a run that an engine executes gets damaged, or is one of a newer format. The engine says so once, and
+// goes on with the run when the record is whole again.
+func TestDamagedRecordOfARunInMemory(t *testing.T) {
+	for name, damage := range map[string]func(t *testing.T, key, raw []byte) []byte{
+		"flipped": func(_ *testing.T, _, raw []byte) []byte {
+			raw[len(raw)-1] ^= 1
+			return raw
+		},
+		"future": func(t *testing.T, key, _ []byte) []byte {
+			raw, err := record.Seal(key, 99, &struct{}{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return raw
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+				s, log := store.Open(t), new(lines)
+				defer s.Close()
+				wf := flow("w", func(run *engine.Run) (string, error) { return "done", run.Sleep(time.Minute) })
+				p := boot(t, s, wf, leases, log.logger())
+				start(t, wf, p, "o", "")
+				time.Sleep(time.Second)
+				key := keys.Workflow("o")
+				raw := get(t, s, key)
+				put(t, s, key, damage(t, key, bytes.Clone(raw)))
+				time.Sleep(4 * time.Minute)
+				failed, said := log.count("poll failed"), log.count("the record of a workflow is damaged")
+				if failed != 0 || said != 1 {
+					t.Errorf("the poll failed %d times, and the damage is logged %d times, want 0 and 1", failed, said)
+				}
+				put(t, s, key, raw)
+				time.Sleep(2 * time.Minute)
+				if i := describe(t, p, "o"); i.Status != checkpoint.StatusCompleted {
+					t.Errorf("%s, %+v, want it completed", i.Status, i.Attention)
+				}
+				p.stop(t)
+			})
+		})
+	}
+}
+
+// Runs that are held cost the engine that has them one read a minute each, and the poll reads some of them at a time.
+func TestManyHeldRuns(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const many = 350
+		var mu sync.Mutex
+		var watched bool
+		reads, at := map[string]int{}, map[time.Time]int{} // of records, by workflow and by time
+		s := &hooked{Storage: fresh(t), beforeGet: func(key []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			if watched && bytes.HasPrefix(key, []byte("wf:")) {
+				reads[string(key)]++
+				at[time.Now()]++
+			}
+		}}
+		broken := &activity.Activity[string, int]{Name: "broken"}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			_, err := broken.Do(run, "")
+			return "", err
+		})
+		p := boot(t, s, wf)
+		for i := range many {
+			start(t, wf, p, fmt.Sprint(i), "")
+		}
+		time.Sleep(5 * time.Minute)
+		if i := describe(t, p, "0"); !heldFor(i, engine.ReasonBadDefinition) {
+			t.Fatalf("%+v, want it held", i.Attention)
+		}
+		const minutes = 10
+		mu.Lock()
+		watched = true
+		mu.Unlock()
+		time.Sleep(minutes * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		watched = false
+		total := 0
+		for _, n := range reads {
+			total += n
+		}
+		if len(reads) != many || total > minutes*many {
+			t.Errorf("in %d minutes %d runs were read, %d times, want %d runs, each once a minute", minutes, len(reads), total, many)
+		}
+		if most := slices.Max(slices.Collect(maps.Values(at))); most > 100 {
+			t.Errorf("the poll read %d at once", most)
+		}
+	})
+}
+
 // A damaged record of a dead engine does not keep the runs of others waiting.
 func TestDamagedEngineRecord(t *testing.T) {
 	virtual(t, func(t *testing.T) {

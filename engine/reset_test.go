@@ -1424,6 +1424,111 @@ func TestResetKnowsItself(t *testing.T) {
 	}
 }
 
+// OPS-2, OPS-9: the first commit of a reset or a retry is applied late, while it is decided again, or another reset is
+// made then. What that has written is no reason to refuse it.
+func TestResetIsNotRefusedForWhatItHasWritten(t *testing.T) {
+	again := func(e *engine.Engine) error { return e.Reset(ctx, "o", "2", audit) }
+	retry := func(e *engine.Engine) error { return e.Resume(ctx, "o", audit) }
+	for name, c := range map[string]struct {
+		before string // the read of such a key
+		beside bool   // another one is made then
+		call   func(e *engine.Engine) error
+		acts   int
+	}{
+		"signal, late":          {"sig:", false, again, 1},
+		"hook, late":            {"hook:", false, again, 1},
+		"hook of a retry, late": {"hook:", false, retry, 1},
+		"signal, beside":        {"sig:", true, again, 2},
+		"hook, beside":          {"hook:", true, again, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+				s := store.Open(t)
+				defer s.Close()
+				wf := flow("wf", func(run *engine.Run) (string, error) {
+					if _, err := paid.Open(run, &signal.HookOptions{Token: "token"}); err != nil {
+						return "", err
+					}
+					v, err := yes.Receive(run)
+					return "", errors.Join(err, errors.New(v))
+				})
+				p := boot(t, s, wf, rareLeases)
+				start(t, wf, p, "o", "")
+				send(t, yes, p, "o", "v", "x")
+				time.Sleep(time.Minute)
+				p.stop(t)
+				raced := 0
+				var racing storage.Storage = &lateStore{Storage: s, of: "wf:", before: c.before, land: func(b storage.Batch) {
+					if err := s.Commit(ctx, b); err != nil {
+						t.Errorf("late: %v", err)
+					}
+					raced++
+				}}
+				if c.beside {
+					racing = &hooked{Storage: s, beforeGet: func(key []byte) {
+						if strings.HasPrefix(string(key), c.before) && raced == 0 {
+							raced++
+							if err := again(made(t, s)); err != nil {
+								t.Errorf("beside: %v", err)
+							}
+						}
+					}}
+				}
+				e := made(t, racing)
+				if err := c.call(e); err != nil || raced != 1 {
+					t.Errorf("%v; %d were made meanwhile, want 1", err, raced)
+				}
+				if n, err := acts(ctx, e, "o"); n != c.acts || err != nil {
+					t.Errorf("%d are recorded, want %d: %v", n, c.acts, err)
+				}
+				p = boot(t, s, wf, rareLeases)
+				if _, err := outcome(wf.Handle(p, "o")); err == nil || !strings.Contains(err.Error(), "v") {
+					t.Errorf("the run ended with %v", err)
+				}
+				whole(t, s)
+				p.stop(t)
+			})
+		})
+	}
+}
+
+// A reset that has stopped its owner from committing, because others were faster twice, is refused as any other.
+func TestResetIsRefusedAfterItHasStoppedTheOwner(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			if _, err := yes.Receive(run); err != nil {
+				return "", err
+			}
+			return "", run.Sleep(decade)
+		})
+		p := boot(t, s, wf, rareLeases, func(c *engine.Config) { c.SignalIDRetention = time.Minute })
+		start(t, wf, p, "o", "")
+		send(t, yes, p, "o", "v", "x")
+		time.Sleep(3 * time.Hour) // its acceptance is forgotten
+		call, cancel := context.WithCancel(ctx)
+		defer cancel()
+		commits := 0
+		e := made(t, &hooked{Storage: s, beforeCommit: func(storage.Batch) {
+			switch commits++; {
+			case commits <= 2:
+				rewrite(t, s, "o", func(wf *journal.Workflow) { wf.State++ })
+				if commits == 2 {
+					send(t, yes, p, "o", "v", "x")
+				}
+			case commits > 10:
+				cancel()
+			}
+		}})
+		defer e.Close()
+		if err := e.Reset(call, "o", "", audit); !errors.Is(err, engine.ErrNotApplicable) || commits != 3 {
+			t.Errorf("%v after %d commits, want ErrNotApplicable after 3", err, commits)
+		}
+		p.stop(t)
+	})
+}
+
 // A cancellation and a termination behind the point are gone, and a request before it stays. Time
 // limits count from the reset on.
 func TestResetOfWhatWasStopped(t *testing.T) {

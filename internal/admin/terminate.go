@@ -59,7 +59,7 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor,
 				return nil, err
 			}
 			if len(tries) > 1 && !e.Staged { // its owner commits all the time
-				if wf, err = e.interrupt(ctx, wf); err != nil {
+				if err := e.interrupt(ctx, wf); err != nil {
 					return nil, err
 				}
 			}
@@ -93,24 +93,24 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor,
 // dismissFor is how long Terminate asks children to stop. An engine asks the others.
 const dismissFor = 5 * time.Second
 
-// interrupt changes nothing of wf but its state, and returns the new record. The owner's next
-// commit is refused then, and it reads the record before it commits again. This gives the
-// caller time for a commit of its own. If the record has changed, interrupt returns wf.
-func (e *Admin) interrupt(ctx context.Context, wf *journal.Workflow) (*journal.Workflow, error) {
+// interrupt changes nothing of wf but its state. The owner's next commit is refused then, and it reads
+// the record before it commits again. This gives the caller time for a commit of its own. If the record
+// has changed, interrupt leaves wf as it is.
+func (e *Admin) interrupt(ctx context.Context, wf *journal.Workflow) error {
 	next := *wf
 	next.State++
 	ops, err := journal.Replace(nil, wf, &next)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	err = e.Store.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: ops})
 	switch {
 	case err == nil:
-		return &next, nil
+		*wf = next
 	case ctx.Err() != nil, settle.Hopeless(err):
-		return nil, fmt.Errorf("engine: terminate %q: %w", wf.ID, err)
+		return fmt.Errorf("engine: terminate %q: %w", wf.ID, err)
 	}
-	return wf, nil // the commit that follows is refused if it is not the record any more
+	return nil // the commit that follows is refused if wf is not the record any more
 }
 
 // terminated is the name of the verb in histories.

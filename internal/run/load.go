@@ -13,6 +13,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -55,12 +56,11 @@ func (e *Env) Orphaned(ctx context.Context, id string) (*journal.Workflow, error
 	return wf, err
 }
 
-// Outdated returns nil if a read error for a part of wf only means that wf is out of date:
-// the workflow was purged or has changed since. The caller then reads its record again. A
-// part that is missing, or belongs to another generation, is damage only if the record of
-// the workflow is unchanged. Then Outdated returns cause.
+// Outdated returns nil if cause, a read error for a part of wf or a refusal because of one, only means
+// that wf is out of date: the workflow was purged or has changed since. The caller then reads its record
+// again. If the record is unchanged, the part is damaged, or the refusal holds: Outdated returns cause.
 func Outdated(ctx context.Context, s storage.Storage, wf *journal.Workflow, cause error) error {
-	if !errors.Is(cause, storage.ErrCorrupt) {
+	if !errors.Is(cause, storage.ErrCorrupt) && !errors.Is(cause, weft.ErrNotApplicable) && !errors.Is(cause, signal.ErrTokenTaken) {
 		return cause
 	}
 	switch raw, err := s.Get(ctx, keys.Workflow(wf.ID)); {

@@ -117,9 +117,7 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 	missing := errors.Is(err, storage.ErrNotFound)
 	switch {
 	case record.Damaged(err):
-		if l.Once("damaged " + p.id) {
-			l.Worker.Log.Error("weft: the record of a workflow is damaged; it is not executed", "workflow", p.id, "error", err)
-		}
+		l.unreadable(p.id, err)
 		return nil, nil
 	case err != nil && !missing:
 		return nil, err
@@ -179,6 +177,13 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 		return l.bind(ctx, c, p.entry)
 	}
 	return c, nil
+}
+
+// unreadable logs once that the record of a workflow cannot be read.
+func (l *Incarnation) unreadable(id string, err error) {
+	if l.Once("damaged " + id) {
+		l.Worker.Log.Error("weft: the record of a workflow is damaged; it is not executed", "workflow", id, "error", err)
+	}
 }
 
 // delayed reports whether wf, which is delayed, may begin now. If it has a queue, it joins the line
@@ -444,6 +449,9 @@ func (l *Incarnation) settleDoubt(ctx context.Context, id string, d doubt) (cert
 	switch {
 	case errors.Is(err, storage.ErrNotFound) || err == nil && wf.Tombstone():
 		return false, nil // a start may still be applied
+	case record.Damaged(err):
+		l.unreadable(id, err)
+		return true, nil // recall finds it again: somebody may restore the record
 	case err != nil:
 		return false, err
 	case l.startInProgress(id) || l.Worker.Executing(id) != nil:
@@ -452,7 +460,7 @@ func (l *Incarnation) settleDoubt(ctx context.Context, id string, d doubt) (cert
 		return true, nil
 	case d.claim && wf.Owner == "":
 		return false, nil
-	case wf.Owner != l.name:
+	case wf.Owner != l.name || run.Held(wf):
 		return true, nil
 	}
 	_, err = l.claim(ctx, prospect{id: id, entry: keys.Held(wf.Owner, id), owner: wf.Owner, why: checkpoint.CutOff})

@@ -20,7 +20,8 @@ type takeover struct {
 	incarnation *Incarnation
 	idle        bool                     // the current poll skips takeovers, wakes and the stamp check
 	unheld      time.Time                // start of the last look that found no runs of this or dead incarnations
-	recalled    time.Time                // start of the last recall
+	recallAt    time.Time                // the time of the next recall
+	recallFrom  []byte                   // the entry from which it goes on; nil: from the first
 	leavings    map[string]trail.Leaving // by dead incarnation
 }
 
@@ -82,7 +83,7 @@ func (t *takeover) inherit(ctx context.Context) (found bool, next time.Duration,
 			return found, next, err
 		}
 		if v == membership.Alive {
-			if last == l.name && time.Since(t.recalled) >= recallEvery {
+			if last == l.name && !time.Now().Before(t.recallAt) {
 				if err := t.recall(ctx); err != nil {
 					return found, next, err
 				}
@@ -104,16 +105,22 @@ func (t *takeover) inherit(ctx context.Context) (found bool, next time.Duration,
 	}
 }
 
-// recallEvery is the least time between two recalls, which read the entries of all runs of this
-// incarnation.
-const recallEvery = time.Minute
+const (
+	recallEvery  = time.Minute // the least time between two looks at all runs of this incarnation
+	mostRecalled = 100         // how many runs one recall has the poll look at, one after the other
+)
 
-// recall has the poll look at the runs of this incarnation that it does not execute: the store may have
-// lost the checkpoint that parked or ended one, or the run was released after an error.
+// recall has the poll look at runs of this incarnation that it does not execute: the store may have lost
+// the checkpoint that parked or ended one, or the run was released after an error. If there are many,
+// the next recall goes on with the others.
 func (t *takeover) recall(ctx context.Context) error {
 	l := t.incarnation
-	t.recalled = time.Now()
-	for entry, err := range storage.All(ctx, l.Worker.Store, keys.HeldBy(l.name)) {
+	t.recallAt = time.Now().Add(recallEvery)
+	r, n := keys.HeldBy(l.name), 0
+	if t.recallFrom != nil {
+		r.Start, t.recallFrom = t.recallFrom, nil
+	}
+	for entry, err := range storage.All(ctx, l.Worker.Store, r) {
 		if err != nil {
 			return err
 		}
@@ -121,9 +128,14 @@ func (t *takeover) recall(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if l.Worker.Executing(id) == nil && !l.startInProgress(id) {
-			l.Doubt(id)
+		if l.Worker.Executing(id) != nil || l.startInProgress(id) {
+			continue
 		}
+		if n++; n > mostRecalled {
+			t.recallFrom, t.recallAt = entry.Key, time.Now().Add(l.Worker.PollInterval) // not at once: Doubt pokes the poll
+			return nil
+		}
+		l.Doubt(id)
 	}
 	return nil
 }
