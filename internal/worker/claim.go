@@ -411,7 +411,7 @@ func (l *Incarnation) Raise(lost *journal.Hold) {
 }
 
 // patience is how long a commit with an unknown outcome may take until it is applied. If the store cannot be read for longer,
-// the first look after that is the last one.
+// recall finds what the commit has written.
 const patience = 10 * time.Minute
 
 // settleDoubts claims the doubtful runs that this incarnation owns. An error for one of them
@@ -427,7 +427,7 @@ func (l *Incarnation) settleDoubts(ctx context.Context) error {
 		if err != nil {
 			errs = append(errs, err)
 		}
-		if certain || err == nil && time.Since(d.since) > patience && l.Worker.Executing(id) == nil {
+		if certain || time.Since(d.since) > patience && l.Worker.Executing(id) == nil {
 			l.mu.Lock()
 			if l.unsettled[id] == d { // unless there is a new doubt since
 				delete(l.unsettled, id)
