@@ -426,3 +426,32 @@ func TestConditionsAgreeWithTheFileOnANewConnection(t *testing.T) {
 		}
 	}
 }
+
+// A transaction of the host that has only staged takes the lock for writing before it reads anything. After a
+// read, SQLite would refuse it the lock if another connection has it or has written since.
+func TestStagingReadsNothingFirst(t *testing.T) {
+	s := openInside(t)
+	db, err := sql.Open("sqlite", s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	tx, err := db.Begin() // deferred
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	v := s.WithTx(tx).(*view)
+	if err := v.check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(t.Context(), batch("a", nil)); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmp.Or(v.Commit(t.Context(), batch("b", nil)), tx.Commit()); err != nil {
+		t.Errorf("after a commit of the store: got %v, want nil", err)
+	}
+	if _, err := s.Get(t.Context(), []byte("b")); err != nil {
+		t.Error(err)
+	}
+}
