@@ -21,8 +21,9 @@
 //     own lock file.
 //   - If a sync fails, the store gives up: every call returns an error that says to open it again. Close
 //     all other connections to the database before, so that SQLite reads its whole log. The host's
-//     own connections checkpoint the log by themselves, and SQLite ignores a failed sync there.
-//     PRAGMA wal_autocheckpoint = 0 on them leaves it to the store.
+//     own connections checkpoint the log by themselves, and SQLite ignores a failed sync there: the
+//     store does not learn of it. Leave PRAGMA wal_autocheckpoint on them as it is all the same: the
+//     store does not see what they write, and the log would grow without limit.
 //   - Leave the files alone while the store is open: the database, its -wal, -shm and
 //     .lock. If one of them is deleted, renamed or replaced, every call returns
 //     storage.ErrMoved and no commit is confirmed. Overwriting a file in place is not

@@ -129,7 +129,7 @@ func (w *writer) close() error {
 
 // apply is a group.Apply. It commits nothing if the files are not at their paths.
 func (w *writer) apply(batches []storage.Batch, verdicts []error) error {
-	if err := cmp.Or(w.files.Moved(), w.failure()); err != nil {
+	if err := w.files.Moved(); err != nil {
 		return err
 	}
 	stack.Grow()
@@ -169,6 +169,7 @@ func (w *writer) transaction(batches []storage.Batch, verdicts []error) error {
 		w.drop()
 		return err
 	}
+	w.log.wrote(batches) // also if the disk is full: a log that begins again needs no room
 	if err := w.notice(len(batches)); err != nil {
 		w.rollback(err)
 		return err
@@ -194,7 +195,6 @@ func (w *writer) transaction(batches []storage.Batch, verdicts []error) error {
 		w.rollback(err)
 		return cmp.Or(w.failure(), err)
 	}
-	w.log.wrote(batches)
 	return nil
 }
 
@@ -221,8 +221,12 @@ func (w *writer) notice(group int) error {
 	})
 }
 
-// ready reconnects if the connection was dropped, and otherwise tends the log.
+// ready reconnects if the connection was dropped, and tends the log. It returns an error if the
+// store has failed.
 func (w *writer) ready() error {
+	if err := w.failure(); err != nil {
+		return err
+	}
 	if w.conn == nil {
 		if err := w.connect("rw"); err != nil {
 			return err
@@ -235,7 +239,6 @@ func (w *writer) ready() error {
 			w.drop()
 			return err
 		}
-		return nil
 	}
 	return w.tend()
 }
