@@ -78,7 +78,7 @@ func (w *writer) check(err error) {
 	if !ok || e.Code() != code.SQLITE_IOERR_FSYNC && e.Code() != code.SQLITE_IOERR_DIR_FSYNC {
 		return
 	}
-	err = fmt.Errorf("the store has failed; close it and all other connections to the database, and open it again: %w", err)
+	err = fmt.Errorf("%w; first close all other connections to the database, then the store: %w", storage.ErrFailed, err)
 	if w.failed.CompareAndSwap(nil, &err) && w.conn != nil {
 		w.conn.driver.(sqlite.FileControl).FileControlPersistWAL("main", 1)
 	}

@@ -19,8 +19,9 @@
 //     suspended while it writes, all others are blocked until it continues or is killed.
 //   - Do not open one database under two hard links: each name has its own log and its
 //     own lock file.
-//   - If a sync fails, the store gives up: every call returns an error that says to open it again. Close
-//     all other connections to the database before, so that SQLite reads its whole log. The host's
+//   - If a sync fails, the store gives up: every call returns storage.ErrFailed. First close all other
+//     connections to the database, those of other processes too, and then the store: another that is
+//     closed last removes the log, which may have the only good copy. Then open it again. The host's
 //     own connections checkpoint the log by themselves, and SQLite ignores a failed sync there: the
 //     store does not learn of it. Leave PRAGMA wal_autocheckpoint on them as it is all the same: the
 //     store does not see what they write, and the log would grow without limit.
