@@ -5,7 +5,9 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io/fs"
+	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -69,7 +71,17 @@ func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 	}
 	mode := "rw"
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		mode = "rwc" // not for an empty file of the host's: its mode would change
+		// Not for an empty file of the host's: its mode would change. SQLite creates the file with the mode of another,
+		// which is 0600. To create it here would drop, at its close, the locks that others in this process have on it by then.
+		like, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".new-*")
+		if err != nil {
+			return nil, err
+		}
+		defer os.Remove(like.Name())
+		if err := like.Close(); err != nil {
+			return nil, err
+		}
+		mode = "rwc&modeof=" + url.QueryEscape(like.Name())
 	}
 	if err := w.connect(mode); err != nil {
 		return nil, err
@@ -106,7 +118,7 @@ func busy(d time.Duration) pragma {
 	return pragma{"busy_timeout", ms, ms}
 }
 
-// connect connects. Mode "rwc" creates the file if it does not exist, for which the lock file must.
+// connect connects. Mode "rwc" creates the file if it does not exist, with the mode of the file modeof.
 func (w *writer) connect(mode string) (err error) {
 	w.version = noVersion // a connection counts from where it began
 	w.conn, err = connect(w.file, mode, w.pragmas)
