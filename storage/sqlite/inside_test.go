@@ -490,3 +490,30 @@ func TestStagingReadsNothingFirst(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Who opens a store for reading syncs the log: a process that was killed may not have.
+func TestReaderSyncsTheLog(t *testing.T) {
+	s := openInside(t)
+	if err := s.Commit(t.Context(), batch("a", nil)); err != nil {
+		t.Fatal(err)
+	}
+	failure := errors.New("no sync")
+	var synced []string
+	before := syncRead
+	defer func() { syncRead = before }()
+	syncRead = func(f *os.File) error {
+		synced = append(synced, f.Name())
+		return failure
+	}
+	if _, err := Open(s.path, &Options{ReadOnly: true}); !errors.Is(err, failure) {
+		t.Errorf("got %v, want the error of the sync", err)
+	}
+	r, err := Open(s.path, &Options{ReadOnly: true, Relaxed: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	if want := []string{s.path + "-wal"}; !slices.Equal(synced, want) {
+		t.Errorf("got %q synced, want %q", synced, want)
+	}
+}

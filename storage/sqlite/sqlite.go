@@ -157,6 +157,11 @@ func open(path string, o *Options) (_ *Store, err error) {
 		}
 		s.queue = group.New(maxBatch, s.writer.apply)
 	}
+	if s.options.ReadOnly && !s.options.Relaxed {
+		if err := syncLog(file); err != nil {
+			return nil, err
+		}
+	}
 	r, err := newReader(file, s.options) // fail now rather than at the first read
 	if err != nil {
 		return nil, err
