@@ -150,9 +150,9 @@ func checkStore(s storage.Storage, mode Ownership) error {
 //
 // Run returns ErrClosed after Close was called, and the store's error if the store
 // cannot be used at all. If files of the store were deleted, renamed or replaced, it
-// returns an error that wraps storage.ErrMoved, within a PollInterval. If a newer release
-// has upgraded the store, the error wraps storage.ErrFutureFormat. In both cases Run does
-// not wait for activities to finish.
+// returns an error that wraps storage.ErrMoved, within a PollInterval. If the store has
+// failed, the error wraps storage.ErrFailed, and if a newer release has upgraded the store,
+// storage.ErrFutureFormat. In these cases Run does not wait for activities to finish.
 //
 // Only one Run may be in progress at a time.
 func (e *Engine) Run(ctx context.Context) error { return e.worker.Run(ctx) }

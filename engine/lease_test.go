@@ -119,15 +119,16 @@ func TestDeposedEngineComesBackAsAnother(t *testing.T) {
 	})
 }
 
-// An engine that is told to stop has stopped as it was to, also if it loses its lease meanwhile. If the store has moved, it says so.
+// An engine that is told to stop has stopped as it was to, also if it loses its lease meanwhile. If the store has moved or failed, it says so.
 func TestLeaseIsLostWhileTheEngineStops(t *testing.T) {
 	for name, c := range map[string]struct {
 		f    func(stop func(), lose func())
 		want error
 	}{
-		"before":             {func(stop, lose func()) { lose(); stop() }, nil},
-		"after":              {func(stop, lose func()) { stop(); time.Sleep(time.Second); lose() }, nil},
-		"since it has moved": {func(stop, lose func()) { stop(); time.Sleep(time.Second); lose() }, storage.ErrMoved},
+		"before":              {func(stop, lose func()) { lose(); stop() }, nil},
+		"after":               {func(stop, lose func()) { stop(); time.Sleep(time.Second); lose() }, nil},
+		"since it has moved":  {func(stop, lose func()) { stop(); time.Sleep(time.Second); lose() }, storage.ErrMoved},
+		"since it has failed": {func(stop, lose func()) { stop(); time.Sleep(time.Second); lose() }, storage.ErrFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {

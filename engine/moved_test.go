@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
@@ -121,5 +124,89 @@ func endsWithItsFiles(t *testing.T, open func(path string) (storage.Storage, err
 	}
 	if _, err := next.Describe(ctx, "1"); !errors.Is(err, engine.ErrNotFound) {
 		t.Errorf("a workflow of the deleted store: got %v, want ErrNotFound", err)
+	}
+}
+
+// A breakable store fails for good once it is told to.
+type breakable struct {
+	storage.Storage
+	failed atomic.Bool
+}
+
+func (s *breakable) Unwrap() storage.Storage { return s.Storage }
+
+func (s *breakable) failure() error {
+	if s.failed.Load() {
+		return fmt.Errorf("%w: %w", storage.ErrFailed, syscall.EIO)
+	}
+	return nil
+}
+
+func (s *breakable) Get(ctx context.Context, key []byte) ([]byte, error) {
+	if err := s.failure(); err != nil {
+		return nil, err
+	}
+	return s.Storage.Get(ctx, key)
+}
+
+func (s *breakable) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	if err := s.failure(); err != nil {
+		return nil, err
+	}
+	return s.Storage.Scan(ctx, r)
+}
+
+func (s *breakable) Commit(ctx context.Context, b storage.Batch) error {
+	if err := s.failure(); err != nil {
+		return err
+	}
+	return s.Storage.Commit(ctx, b)
+}
+
+// An engine whose store has failed ends, and its calls do not wait.
+func TestEngineEndsWithItsStore(t *testing.T) {
+	for name, inner := range map[string]storage.Storage{"exclusive": new(memory.Store), "shared": sharing{new(memory.Store)}} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				word := &signal.Signal[int]{Name: "word"}
+				why := make(chan error, 1)
+				long := &activity.Activity[int, int]{Name: "long", Run: func(ctx context.Context, n int) (int, error) {
+					<-ctx.Done()
+					why <- context.Cause(ctx)
+					return 0, ctx.Err()
+				}}
+				wf := &engine.Workflow[int, int]{Name: "w", Func: func(run *engine.Run, n int) (int, error) { return long.Do(run, n) }}
+				s := &breakable{Storage: inner}
+				p := boot(t, s, wf)
+				start(t, wf, p, "1", 1)
+				time.Sleep(time.Second)
+				s.failed.Store(true)
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if _, err := word.Send(ctx, p, "1", 1, nil); !errors.Is(err, storage.ErrFailed) {
+					t.Errorf("send: got %v, want ErrFailed", err)
+				}
+				if _, err := wf.Start(ctx, p, "2", 1); !errors.Is(err, storage.ErrFailed) {
+					t.Errorf("start: got %v, want ErrFailed", err)
+				}
+				if took := time.Since(began); took > 0 {
+					t.Errorf("they took %v, want none", took)
+				}
+				time.Sleep(10 * time.Second)
+				select {
+				case err := <-p.done:
+					if !errors.Is(err, storage.ErrFailed) || !errors.Is(err, syscall.EIO) {
+						t.Errorf("Run: got %v, want ErrFailed and its cause", err)
+					}
+					p.done <- nil
+				default:
+					t.Fatal("Run has not returned")
+				}
+				if err := <-why; !errors.Is(err, activity.ErrStopped) {
+					t.Errorf("the activity that was under way: got the cause %v, want ErrStopped", err)
+				}
+			})
+		})
 	}
 }

@@ -99,6 +99,12 @@ var (
 	// the store open, check what is at the path, and open the store again.
 	ErrMoved = errors.New("storage: a file of the store was deleted, renamed or replaced while it was open; stop, and open the store again")
 
+	// ErrFailed means that a write or a sync has failed in a way after which nobody
+	// knows what is on the disk. Every later call returns it. What was acknowledged
+	// before is kept; of the commits that failed, any may have been written. Stop the
+	// process, or close the store, and open the store again.
+	ErrFailed = errors.New("storage: the store has failed and must be opened again")
+
 	// ErrInUse is returned when a store is opened that can be open once at a time, and is
 	// open already. Adapters wrap it in the error of Open.
 	ErrInUse = errors.New("storage: the store is open in another process, or in this one already")

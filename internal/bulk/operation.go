@@ -158,7 +158,7 @@ func refuses(ctx context.Context, err error) bool {
 	if _, interrupted := errors.AsType[*weft.InterruptedError](err); interrupted || ctx.Err() != nil {
 		return false
 	}
-	for _, e := range []error{weft.ErrClosed, storage.ErrClosed, storage.ErrMoved, storage.ErrAborted} {
+	for _, e := range []error{weft.ErrClosed, storage.ErrClosed, storage.ErrMoved, storage.ErrFailed, storage.ErrAborted} {
 		if errors.Is(err, e) {
 			return false
 		}

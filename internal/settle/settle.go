@@ -105,10 +105,10 @@ func Together(ctx context.Context, s storage.Storage, batches []storage.Batch) (
 	return n, nil
 }
 
-// Hopeless reports whether retrying is useless: the store is closed or damaged, its files were
+// Hopeless reports whether retrying is useless: the store is closed or damaged, it has failed, its files were
 // moved, or it cannot accept the batch.
 func Hopeless(err error) bool {
-	for _, e := range []error{storage.ErrInvalidBatch, storage.ErrClosed, storage.ErrMoved, storage.ErrAborted, storage.ErrCorrupt, storage.ErrFutureFormat, errors.ErrUnsupported} {
+	for _, e := range []error{storage.ErrInvalidBatch, storage.ErrClosed, storage.ErrMoved, storage.ErrFailed, storage.ErrAborted, storage.ErrCorrupt, storage.ErrFutureFormat, errors.ErrUnsupported} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -31,7 +31,7 @@ type Incarnation struct {
 	ctx        context.Context // ends when everything must stop immediately
 	Cancel     context.CancelCauseFunc
 	over       chan struct{} // closed when Run has returned
-	moved      error         // the storage.ErrMoved by which the lease was lost, if it was; set before ctx ends
+	lost       error         // the fatal error by which the lease was lost, if it was; set before ctx ends
 
 	clock      *clock
 	witness    membership.Witness

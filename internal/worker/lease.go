@@ -133,8 +133,8 @@ var errUnanswered = errors.New("engine: no renewal was stored in time")
 // depose stops the execution of all runs, because the lease is lost.
 func (l *Incarnation) depose(cause error) {
 	l.Worker.Gate.SlowDown() // before the cancellation: it counts the attempts in progress
-	if errors.Is(cause, storage.ErrMoved) {
-		l.moved = cause
+	if fatal(cause) != "" {
+		l.lost = cause
 	}
 	l.Cancel(activity.ErrLeaseLost)
 	l.Worker.Log.Error("weft: lease is lost; all runs are released", "incarnation", l.name, "error", cause)

@@ -101,6 +101,9 @@ func fatal(err error) string {
 	if errors.Is(err, storage.ErrMoved) {
 		return "a file of the store was deleted, renamed or replaced"
 	}
+	if errors.Is(err, storage.ErrFailed) {
+		return "the store has failed"
+	}
 	if _, ok := errors.AsType[*meta.OutgrownError](err); ok {
 		return "a newer release has upgraded the store"
 	}

@@ -99,8 +99,8 @@ func (e *Worker) live(ctx context.Context) error {
 		return lost
 	case context.Cause(l.ctx) != activity.ErrLeaseLost:
 		return e.Refused()
-	case l.moved != nil:
-		return l.moved
+	case l.lost != nil:
+		return l.lost
 	}
 	return activity.ErrLeaseLost
 }

@@ -10,7 +10,7 @@
 //   - bbolt maps the file into memory. Damage to the file may therefore cause a fault in
 //     the middle of an operation, which is returned as storage.ErrCorrupt.
 //   - After an I/O error in a commit it is unknown which of the data in memory has
-//     reached the disk. The store then refuses everything until it is closed and opened
+//     reached the disk. The store then returns storage.ErrFailed until it is closed and opened
 //     again. This does not apply to a full disk.
 //   - Leave the file alone while the store is open. If it is deleted, renamed or replaced,
 //     every call returns storage.ErrMoved and no commit is confirmed. Overwriting the

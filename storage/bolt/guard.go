@@ -45,6 +45,6 @@ func (s *Store) transaction(writable bool) (*bbolt.Tx, error) {
 
 // giveUp makes every later call return err.
 func (s *Store) giveUp(err error) {
-	err = fmt.Errorf("the store has failed; close it and open it again: %w", err)
+	err = fmt.Errorf("%w: %w", storage.ErrFailed, err)
 	s.broken.CompareAndSwap(nil, &err)
 }

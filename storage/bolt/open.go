@@ -65,7 +65,11 @@ func (s *Store) openFile(mapSize int) error {
 			return nil, err
 		}
 		// A process that was killed may have written what it did not sync, and what is read is said to be durable.
-		if err := f.Sync(); err != nil {
+		sync := f.Sync
+		if s.readOnly {
+			sync = func() error { return place.SyncRead(f) }
+		}
+		if err := sync(); err != nil {
 			return nil, err
 		}
 		return f, check(f, s.bucket)

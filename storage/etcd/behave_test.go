@@ -169,6 +169,10 @@ func TestLimits(t *testing.T) {
 	if err := s.Commit(t.Context(), large); !errors.Is(err, storage.ErrInvalidBatch) {
 		t.Errorf("a batch of 700 KiB for servers that accept 512: got %v, want ErrInvalidBatch", err)
 	}
+	large.Ops = append(large.Ops, storage.DeleteRange(storage.Prefix([]byte("x"))))
+	if err := s.Commit(t.Context(), large); !errors.Is(err, storage.ErrInvalidBatch) || !strings.Contains(err.Error(), "set these to the servers' flags") {
+		t.Errorf("and with a range that has no key of it: got %v, want ErrInvalidBatch, and what to set", err)
+	}
 	if got := s.Capabilities().MaxBatch; got != (storage.Size{Ops: 39, Bytes: 1 << 20}) {
 		t.Errorf("got %v", got)
 	}

@@ -194,7 +194,7 @@ func (s *Store) settle(g []*ticket) {
 func (s *Store) alone(b storage.Batch, limit time.Duration) error {
 	applied, err := s.send(s.request(b), 1, limit)
 	if refused(err) && b.HasDeleteRange() {
-		return fmt.Errorf("%w: each key that it puts in a range that it deletes is sent three times, and that is too large for the servers or for the client: put shorter keys, or fewer: %w", storage.ErrInvalidBatch, err)
+		return fmt.Errorf("%w; each key that the batch puts in a range that it deletes is sent three times: if it has such keys, put shorter ones, or fewer", verdict(applied, 0, err))
 	}
 	if err == nil && b.Group != nil {
 		*b.Group = 1

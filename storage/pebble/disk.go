@@ -55,7 +55,7 @@ func newDisk(below vfs.FS, dir string, files *place.Files) *disk {
 // the disk is full, which passes.
 func (d *disk) fail(err error) {
 	if !full(err) && !errors.Is(err, storage.ErrMoved) {
-		err = fmt.Errorf("the store has failed; close it and open it again: %w", err)
+		err = fmt.Errorf("%w: %w", storage.ErrFailed, err)
 	}
 	if last := d.failed.Load(); last == nil || full(*last) && errors.Is(err, storage.ErrMoved) {
 		d.failed.CompareAndSwap(last, &err)

@@ -11,8 +11,8 @@
 //
 //   - A read never returns what is not yet on the disk. It reads the state after the last
 //     commit that was synced, and does not wait for the one in progress.
-//   - After an I/O error it is unknown which data has reached the disk. The store then refuses
-//     everything until it is closed and opened again. This does not apply to a full disk:
+//   - After an I/O error it is unknown which data has reached the disk. The store then returns
+//     storage.ErrFailed until it is closed and opened again. This does not apply to a full disk:
 //     reads continue, and commits continue within a second of when there is room again. That needs
 //     about as much room as the log has.
 //   - Leave the folder alone while the store is open. If it is deleted, renamed or replaced, or

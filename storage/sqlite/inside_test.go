@@ -283,23 +283,58 @@ func TestLogIsBounded(t *testing.T) {
 
 // A log that nobody reads is copied into the database before it is long, and begins again.
 func TestLogBeginsAgain(t *testing.T) {
-	s, err := Open(filepath.Join(t.TempDir(), "store.db"), &Options{Relaxed: true})
-	if err != nil {
+	for name, write := range map[string]func(s *Store, ctx context.Context, b storage.Batch) error{
+		"Commit": (*Store).Commit,
+		"Transact": func(s *Store, ctx context.Context, b storage.Batch) error {
+			return s.Transact(ctx, func(context.Context) (storage.Batch, error) { return b, nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Open(filepath.Join(t.TempDir(), "store.db"), &Options{Relaxed: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			s.writer.log.frames = 100
+			for i := range 1000 {
+				if err := write(s, t.Context(), batch("key", bytes.Repeat([]byte{byte(i)}, 10_000))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			info, err := os.Stat(s.path + "-wal")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.Size() > 2<<20 {
+				t.Errorf("after 10 MB got a log of %d bytes, want one that has begun again after 100 pages", info.Size())
+			}
+		})
+	}
+}
+
+// If there is no room for the log to grow, it can still be copied into the database. Then it begins again.
+func TestLogOfAFullDiskIsCopied(t *testing.T) {
+	s := openInside(t)
+	s.writer.log.frames = 1
+	// SQLite ends the transaction by itself, as it does without room. The connection is then dropped.
+	if _, err := s.writer.exec(`CREATE TRIGGER full BEFORE INSERT ON weft BEGIN SELECT RAISE(ROLLBACK, 'full'); END`); err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	s.writer.log.frames = 100
-	for i := range 1000 {
-		if err := s.Commit(t.Context(), batch("key", bytes.Repeat([]byte{byte(i)}, 10_000))); err != nil {
-			t.Fatal(err)
+	for range 50 {
+		if err := s.Commit(t.Context(), batch("a", nil)); err == nil {
+			t.Fatal("got nil, want an error")
 		}
 	}
-	info, err := os.Stat(s.path + "-wal")
-	if err != nil {
+	var copied driver.Value
+	if err := s.writer.ready(); err != nil {
 		t.Fatal(err)
 	}
-	if info.Size() > 2<<20 {
-		t.Errorf("after 10 MB got a log of %d bytes, want one that has begun again after 100 pages", info.Size())
+	err := s.writer.query("PRAGMA wal_checkpoint(NOOP)", nil, 3, func(row []driver.Value) error {
+		copied = row[2]
+		return nil
+	})
+	if err != nil || copied == int64(0) {
+		t.Errorf("got %v frames copied and error %v, want some", copied, err)
 	}
 }
 
@@ -424,5 +459,61 @@ func TestConditionsAgreeWithTheFileOnANewConnection(t *testing.T) {
 				t.Errorf("%d commits of others before the connection, %d after: %v, %v", before, after, err, verdicts[0])
 			}
 		}
+	}
+}
+
+// A transaction of the host that has only staged takes the lock for writing before it reads anything. After a
+// read, SQLite would refuse it the lock if another connection has it or has written since.
+func TestStagingReadsNothingFirst(t *testing.T) {
+	s := openInside(t)
+	db, err := sql.Open("sqlite", s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	tx, err := db.Begin() // deferred
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	v := s.WithTx(tx).(*view)
+	if err := v.check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(t.Context(), batch("a", nil)); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmp.Or(v.Commit(t.Context(), batch("b", nil)), tx.Commit()); err != nil {
+		t.Errorf("after a commit of the store: got %v, want nil", err)
+	}
+	if _, err := s.Get(t.Context(), []byte("b")); err != nil {
+		t.Error(err)
+	}
+}
+
+// Who opens a store for reading syncs the log: a process that was killed may not have.
+func TestReaderSyncsTheLog(t *testing.T) {
+	s := openInside(t)
+	if err := s.Commit(t.Context(), batch("a", nil)); err != nil {
+		t.Fatal(err)
+	}
+	failure := errors.New("no sync")
+	var synced []string
+	before := syncRead
+	defer func() { syncRead = before }()
+	syncRead = func(f *os.File) error {
+		synced = append(synced, f.Name())
+		return failure
+	}
+	if _, err := Open(s.path, &Options{ReadOnly: true}); !errors.Is(err, failure) {
+		t.Errorf("got %v, want the error of the sync", err)
+	}
+	r, err := Open(s.path, &Options{ReadOnly: true, Relaxed: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	if want := []string{s.path + "-wal"}; !slices.Equal(synced, want) {
+		t.Errorf("got %q synced, want %q", synced, want)
 	}
 }

@@ -4,12 +4,14 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
 	"modernc.org/sqlite"
 	code "modernc.org/sqlite/lib"
 
+	"github.com/weft-go/weft/internal/place"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -34,6 +36,23 @@ const (
 	logInterval = time.Second
 	logPatience = 250 * time.Millisecond // how long commits wait for readers to finish
 )
+
+// syncRead is a variable for tests.
+var syncRead = place.SyncRead
+
+// syncLog syncs the log of a database that is opened for reading. A process that was killed may have left a commit that it
+// had not synced, and what is read is said to be durable. SQLite has no locks on the log, which closing it would drop.
+func syncLog(database string) error {
+	f, err := os.Open(database + "-wal")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return syncRead(f)
+}
 
 // wrote counts a group of batches.
 func (l *log) wrote(batches []storage.Batch) {
@@ -78,7 +97,7 @@ func (w *writer) check(err error) {
 	if !ok || e.Code() != code.SQLITE_IOERR_FSYNC && e.Code() != code.SQLITE_IOERR_DIR_FSYNC {
 		return
 	}
-	err = fmt.Errorf("the store has failed; close it and all other connections to the database, and open it again: %w", err)
+	err = fmt.Errorf("%w; first close all other connections to the database, then the store: %w", storage.ErrFailed, err)
 	if w.failed.CompareAndSwap(nil, &err) && w.conn != nil {
 		w.conn.driver.(sqlite.FileControl).FileControlPersistWAL("main", 1)
 	}

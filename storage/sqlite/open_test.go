@@ -150,6 +150,18 @@ func TestFilesAreForTheOwner(t *testing.T) {
 	modes(path, 0o600)
 	s.Close()
 
+	beside := newPath(t) // the lock file of an earlier release
+	if err := os.WriteFile(beside+".lock", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	put(t, open(t, beside, nil), "a", "1")
+	if info, err := os.Stat(beside); err != nil || info.Mode() != 0o600 {
+		t.Errorf("beside a lock file for all: got %v and error %v, want mode 0600", info.Mode(), err)
+	}
+	if files, err := os.ReadDir(filepath.Dir(beside)); err != nil || len(files) != 4 {
+		t.Errorf("got %v and error %v, want four files", files, err)
+	}
+
 	empty := newPath(t)
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -46,18 +46,19 @@ func realPath(path string) (string, error) {
 	return "", fmt.Errorf("%w: too many links", fs.ErrInvalid)
 }
 
-// dsn returns the driver's name for a file with pragmas. The driver ends the path at
+// dsn returns the driver's name for a file with pragmas. More parameters may follow the mode. The driver ends the path at
 // the first question mark; the URL escapes those within the path.
 func dsn(file, mode string, pragmas []pragma) string {
 	u := url.URL{Scheme: "file", Path: filepath.ToSlash(file)}
-	q := url.Values{"mode": {mode}, "_txlock": {"immediate"}}
+	q, err := url.ParseQuery("mode=" + mode)
+	if err != nil {
+		panic(err)
+	}
+	q.Set("_txlock", "immediate")
 	for _, p := range pragmas {
 		if p.value != "" {
 			q.Add("_pragma", p.name+"("+p.value+")")
 		}
-	}
-	if mode == "rwc" { // SQLite creates the database with the mode of the lock file
-		q.Set("modeof", file+lockSuffix)
 	}
 	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20") // SQLite does not know + for a space
 	return u.String()

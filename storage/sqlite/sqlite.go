@@ -19,10 +19,12 @@
 //     suspended while it writes, all others are blocked until it continues or is killed.
 //   - Do not open one database under two hard links: each name has its own log and its
 //     own lock file.
-//   - If a sync fails, the store gives up: every call returns an error that says to open it again. Close
-//     all other connections to the database before, so that SQLite reads its whole log. The host's
-//     own connections checkpoint the log by themselves, and SQLite ignores a failed sync there.
-//     PRAGMA wal_autocheckpoint = 0 on them leaves it to the store.
+//   - If a sync fails, the store gives up: every call returns storage.ErrFailed. First close all other
+//     connections to the database, those of other processes too, and then the store: another that is
+//     closed last removes the log, which may have the only good copy. Then open it again. The host's
+//     own connections checkpoint the log by themselves, and SQLite ignores a failed sync there: the
+//     store does not learn of it. Leave PRAGMA wal_autocheckpoint on them as it is all the same: the
+//     store does not see what they write, and the log would grow without limit.
 //   - Leave the files alone while the store is open: the database, its -wal, -shm and
 //     .lock. If one of them is deleted, renamed or replaced, every call returns
 //     storage.ErrMoved and no commit is confirmed. Overwriting a file in place is not
@@ -154,6 +156,11 @@ func open(path string, o *Options) (_ *Store, err error) {
 			return nil, err
 		}
 		s.queue = group.New(maxBatch, s.writer.apply)
+	}
+	if s.options.ReadOnly && !s.options.Relaxed {
+		if err := syncLog(file); err != nil {
+			return nil, err
+		}
 	}
 	r, err := newReader(file, s.options) // fail now rather than at the first read
 	if err != nil {

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -49,11 +50,11 @@ func TestFailedSyncIsTheEnd(t *testing.T) {
 			if err == nil || s.failure() == nil {
 				t.Fatalf("got %v from a disk that fails, and the store goes on", err)
 			}
-			if err := s.Commit(t.Context(), batch("a", []byte("3"))); err == nil || !strings.Contains(err.Error(), "open it again") {
-				t.Errorf("commit: got %v, want an error that says what to do", err)
+			if err := s.Commit(t.Context(), batch("a", []byte("3"))); !errors.Is(err, storage.ErrFailed) || !strings.Contains(err.Error(), "first close all other connections to the database, then the store") {
+				t.Errorf("commit: got %v, want ErrFailed, and what to do", err)
 			}
-			if _, err := s.Get(t.Context(), []byte("a")); err == nil {
-				t.Error("get: got nil, want an error")
+			if _, err := s.Get(t.Context(), []byte("a")); !errors.Is(err, storage.ErrFailed) {
+				t.Errorf("get: got %v, want ErrFailed", err)
 			}
 			db, err := sql.Open("sqlite", s.path)
 			if err != nil {
@@ -63,8 +64,8 @@ func TestFailedSyncIsTheEnd(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.WithTx(tx).Commit(t.Context(), batch("a", []byte("4"))); err == nil {
-				t.Error("commit in a transaction of the host: got nil, want an error")
+			if err := s.WithTx(tx).Commit(t.Context(), batch("a", []byte("4"))); !errors.Is(err, storage.ErrFailed) {
+				t.Errorf("commit in a transaction of the host: got %v, want ErrFailed", err)
 			}
 			tx.Rollback()
 			db.Close()
@@ -72,8 +73,8 @@ func TestFailedSyncIsTheEnd(t *testing.T) {
 				t.Error("the function of Transact is called")
 				return batch("a", []byte("5")), nil
 			})
-			if err == nil {
-				t.Error("Transact: got nil, want an error")
+			if !errors.Is(err, storage.ErrFailed) {
+				t.Errorf("Transact: got %v, want ErrFailed", err)
 			}
 			if err := s.Close(); err != nil {
 				t.Fatal(err)

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -154,9 +155,10 @@ func (s *Store) transactShared(ctx context.Context, f func(ctx context.Context) 
 
 // transact runs f in a transaction. It waits at most patience for the lock.
 func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx context.Context) (storage.Batch, error)) error {
-	if err := s.failure(); err != nil {
-		return s.error("transact", err)
+	if err := s.writer.ready(); err != nil {
+		return s.error("transact", cmp.Or(s.files.Check(), err))
 	}
+	s.writer.log.written = logLook // nobody counts what f will write
 	db := sql.OpenDB(connector{dsn(s.path, "rw", waiting(s.writer.pragmas, patience))})
 	defer db.Close()
 	// Do not pass the caller's context: the driver would interrupt COMMIT when it ends.

@@ -127,8 +127,11 @@ func (v *view) Commit(ctx context.Context, b storage.Batch) error {
 	return v.exec(ctx, "RELEASE weft")
 }
 
-// library returns what identifies a build of SQLite. Two drivers may have the same version of it.
-const library = `SELECT sqlite_source_id() || ' ' || group_concat(compile_options) FROM pragma_compile_options`
+// library returns what identifies a build of SQLite. Two drivers may have the same version of it. The query reads
+// no table, and pragma_compile_options is one: a deferred transaction would begin to read.
+const library = `WITH RECURSIVE about(i, it) AS (
+	SELECT 0, sqlite_source_id() UNION ALL SELECT i + 1, sqlite_compileoption_get(i) FROM about WHERE it IS NOT NULL
+) SELECT group_concat(it) FROM about`
 
 // check returns an error if the host has begun the transaction with another SQLite than that of this
 // store. Neither of the two would know of the locks of the other: closing a file releases those

@@ -5,7 +5,9 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io/fs"
+	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -69,7 +71,17 @@ func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 	}
 	mode := "rw"
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		mode = "rwc" // not for an empty file of the host's: its mode would change
+		// Not for an empty file of the host's: its mode would change. SQLite creates the file with the mode of another,
+		// which is 0600. To create it here would drop, at its close, the locks that others in this process have on it by then.
+		like, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".new-*")
+		if err != nil {
+			return nil, err
+		}
+		defer os.Remove(like.Name())
+		if err := like.Close(); err != nil {
+			return nil, err
+		}
+		mode = "rwc&modeof=" + url.QueryEscape(like.Name())
 	}
 	if err := w.connect(mode); err != nil {
 		return nil, err
@@ -106,7 +118,7 @@ func busy(d time.Duration) pragma {
 	return pragma{"busy_timeout", ms, ms}
 }
 
-// connect connects. Mode "rwc" creates the file if it does not exist, for which the lock file must.
+// connect connects. Mode "rwc" creates the file if it does not exist, with the mode of the file modeof.
 func (w *writer) connect(mode string) (err error) {
 	w.version = noVersion // a connection counts from where it began
 	w.conn, err = connect(w.file, mode, w.pragmas)
@@ -129,7 +141,7 @@ func (w *writer) close() error {
 
 // apply is a group.Apply. It commits nothing if the files are not at their paths.
 func (w *writer) apply(batches []storage.Batch, verdicts []error) error {
-	if err := cmp.Or(w.files.Moved(), w.failure()); err != nil {
+	if err := w.files.Moved(); err != nil {
 		return err
 	}
 	stack.Grow()
@@ -169,6 +181,7 @@ func (w *writer) transaction(batches []storage.Batch, verdicts []error) error {
 		w.drop()
 		return err
 	}
+	w.log.wrote(batches) // also if the disk is full: a log that begins again needs no room
 	if err := w.notice(len(batches)); err != nil {
 		w.rollback(err)
 		return err
@@ -194,7 +207,6 @@ func (w *writer) transaction(batches []storage.Batch, verdicts []error) error {
 		w.rollback(err)
 		return cmp.Or(w.failure(), err)
 	}
-	w.log.wrote(batches)
 	return nil
 }
 
@@ -221,8 +233,12 @@ func (w *writer) notice(group int) error {
 	})
 }
 
-// ready reconnects if the connection was dropped, and otherwise tends the log.
+// ready reconnects if the connection was dropped, and tends the log. It returns an error if the
+// store has failed.
 func (w *writer) ready() error {
+	if err := w.failure(); err != nil {
+		return err
+	}
 	if w.conn == nil {
 		if err := w.connect("rw"); err != nil {
 			return err
@@ -235,7 +251,6 @@ func (w *writer) ready() error {
 			w.drop()
 			return err
 		}
-		return nil
 	}
 	return w.tend()
 }
