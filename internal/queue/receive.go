@@ -18,13 +18,14 @@ import (
 )
 
 const (
-	mostTaken = 100             // messages that are taken in one batch
-	takeBytes = 512 << 10       // of their records
-	readFirst = 8               // messages that are read while it is not known how large they are
-	afield    = 16              // how many times as many are read after a refusal, and how often
-	firstPoll = time.Second / 4 // between looks at a queue that is empty; doubles to lastPoll
-	lastPoll  = time.Second
-	heldPage  = 1000 // overdue messages that are looked at at once
+	mostTaken  = 100             // messages that are taken in one batch
+	takeBytes  = 512 << 10       // of their records
+	readFirst  = 8               // messages that are read while it is not known how large they are
+	readAtOnce = 32              // the most: large ones may be behind small ones
+	afield     = 16              // how many times as many are read after a refusal, and how often
+	firstPoll  = time.Second / 4 // between looks at a queue that is empty; doubles to lastPoll
+	lastPoll   = time.Second
+	heldPage   = 1000 // overdue messages that are looked at at once
 )
 
 // A Delivery is a message that a consumer holds until a time.

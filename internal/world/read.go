@@ -435,8 +435,9 @@ func (w *World) Events(ctx context.Context, run string, p Page, r Resolve) (*Lis
 }
 
 const (
-	readFirst = 32      // events of a log that are read while it is not known how large they are
-	pageBytes = 8 << 20 // of the data of events, after which a page of a log ends
+	readFirst  = 32      // events of a log that are read while it is not known how large they are
+	readAtOnce = 64      // the most: large ones may be behind small ones
+	pageBytes  = 8 << 20 // of the data of events, after which a page of a log ends
 )
 
 // eventsAfter returns a page of the log of a run that begins behind an event; in descending order, before it. 0 is
@@ -453,7 +454,7 @@ func (w *World) eventsAfter(ctx context.Context, h *head, after uint64, p Page, 
 	var data []Event
 	more, tail := false, p.Cursor
 	// It reads some first, and then as many as the page should have if they are as large.
-	for n, size, largest := readFirst, 0, 1; !more; n = max(1, (pageBytes-size)/largest) {
+	for n, size, largest := readFirst, 0, 1; !more; n = min(max(1, (pageBytes-size)/largest), readAtOnce) {
 		list.Limit = min(n, p.Limit+1-len(data))
 		entries, err := w.store.Scan(ctx, list)
 		if err != nil {

@@ -2,6 +2,7 @@ package world_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -149,6 +150,7 @@ func TestListsAreOneScan(t *testing.T) {
 			scans = nil
 			_, _, _, _, err := list(world.Page{Limit: limit})
 			if name == "events" && len(scans) == 2 {
+				want = min(want, 32+64) // at once
 				scans = []storage.Range{{Limit: scans[0].Limit + scans[1].Limit}}
 			}
 			if err != nil || len(scans) == 0 || scans[0].Limit != want || len(scans) > 1 && name != "runs by name and status" {
@@ -423,6 +425,50 @@ func TestPagesOfLargeEvents(t *testing.T) {
 	if l, err := c.Events(c.ctx, "wrun_1", world.Page{Limit: 1000}, world.ResolveNone); err != nil || len(l.Data) != 202 || l.HasMore {
 		t.Errorf("a page without data: %d events, %v, %v", len(l.Data), l.HasMore, err)
 	}
+}
+
+// Large events behind small ones are not read all at once.
+func TestLargeEventsBehindSmallOnes(t *testing.T) {
+	s := new(memory.Store)
+	c := open(t, s)
+	c.begin("wrun_1")
+	for i := range 300 {
+		input := make([]byte, 10)
+		if i >= 40 {
+			input = make([]byte, 1<<20)
+		}
+		c.must("wrun_1", world.StepCreated, fmt.Sprintf("step_%03d", i), fields{"stepName": "pay", "input": input})
+	}
+	most := 0
+	c = open(t, scanned{s, func(page []storage.Entry) {
+		n := 0
+		for _, e := range page {
+			n += len(e.Value)
+		}
+		most = max(most, n)
+	}})
+	for _, r := range []world.Resolve{world.ResolveAll, world.ResolveNone} {
+		l, err := c.Events(c.ctx, "wrun_1", world.Page{Limit: 1000, Order: world.Ascending}, r)
+		if err != nil || len(l.Data) < 42 {
+			t.Fatalf("%s: %v, %v", r, l, err)
+		}
+	}
+	c.must("wrun_1", world.RunStarted, "", nil)
+	if most > 65<<20 {
+		t.Errorf("%d bytes of a log were read at once", most)
+	}
+}
+
+// A scanned store tells of each page that was read.
+type scanned struct {
+	storage.Storage
+	tell func([]storage.Entry)
+}
+
+func (s scanned) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	page, err := s.Storage.Scan(ctx, r)
+	s.tell(page)
+	return page, err
 }
 
 // A run may have as many hooks as its end can dispose in one batch, also if that is limited by bytes.
