@@ -451,6 +451,12 @@ func (w *World) eventsAfter(ctx context.Context, h *head, after uint64, p Page, 
 	case after > 0:
 		list.Start = append(keys.WorldEvent(h.run, after), 0)
 	}
+	next := after + 1 // events are dense
+	if list.Reverse {
+		if next = h.Seq; after > 0 {
+			next = min(next, after-1)
+		}
+	}
 	var data []Event
 	more, tail := false, p.Cursor
 	// It reads some first, and then as many as the page should have if they are as large.
@@ -468,6 +474,13 @@ func (w *World) eventsAfter(ctx context.Context, h *head, after uint64, p Page, 
 			if err != nil {
 				return nil, err
 			}
+			came := list.Reverse && len(data) == 0 && n > next // since the head was read
+			if n != next && !came {
+				return nil, w.noEvent(ctx, h, next)
+			}
+			if next = n + 1; list.Reverse {
+				next = n - 1
+			}
 			e, err := openEvent(h, n, entry.Value)
 			if err != nil {
 				return nil, err
@@ -480,6 +493,9 @@ func (w *World) eventsAfter(ctx context.Context, h *head, after uint64, p Page, 
 			size, largest = size+len(out.EventData), max(largest, len(entry.Value))
 		}
 		if len(entries) < list.Limit {
+			if !more && next > 0 && (list.Reverse || next <= h.Seq) {
+				return nil, w.noEvent(ctx, h, next)
+			}
 			break
 		}
 		if last := entries[len(entries)-1].Key; list.Reverse {
