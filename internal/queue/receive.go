@@ -25,7 +25,7 @@ const (
 	afield     = 16              // how many times as many are read after a refusal, and how often
 	firstPoll  = time.Second / 4 // between looks at a queue that is empty; doubles to lastPoll
 	lastPoll   = time.Second
-	heldPage   = 1000 // overdue messages that are looked at at once
+	heldPage   = 1000 // entries of messages that are looked at at once
 )
 
 // A Delivery is a message that a consumer holds until a time.
@@ -346,22 +346,28 @@ func (l *line) due(now time.Time, waiting storage.Range) (due [][]byte, next tim
 			due = append(due, []byte(k))
 		}
 	}
-	entries, err := q.Storage.Scan(q.life, waiting)
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, e := range entries {
-		_, at, _, err := keys.QueueTime(e.Key)
-		switch {
-		case err != nil:
-			q.Damaged(string(e.Key), err)
-		case at.After(now):
-			return due, max(at.Sub(now), time.Millisecond), nil
-		case len(due) < waiting.Limit:
-			due = append(due, e.Key)
+	for {
+		entries, err := q.Storage.Scan(q.life, waiting)
+		if err != nil {
+			return nil, 0, err
 		}
+		for _, e := range entries {
+			_, at, _, err := keys.QueueTime(e.Key)
+			switch {
+			case err != nil:
+				q.Damaged(string(e.Key), err)
+			case at.After(now):
+				return due, max(at.Sub(now), time.Millisecond), nil
+			case len(due) < waiting.Limit:
+				due = append(due, e.Key)
+			}
+		}
+		if len(due) > 0 || len(entries) < waiting.Limit {
+			return due, 0, nil
+		}
+		waiting.Start = append(slices.Clone(entries[len(entries)-1].Key), 0) // no key of the page can be read
+		waiting.Limit = min(2*waiting.Limit, heldPage)
 	}
-	return due, 0, nil
 }
 
 // read returns the messages of entries, and how many of those it has looked at: as many as one batch should have. It leaves out
