@@ -22,6 +22,7 @@ const (
 	takeBytes  = 512 << 10       // of their records
 	readFirst  = 8               // messages that are read while it is not known how large they are
 	readAtOnce = 32              // the most: large ones may be behind small ones
+	mostLines  = 1000            // that are kept while nobody receives
 	afield     = 16              // how many times as many are read after a refusal, and how often
 	firstPoll  = time.Second / 4 // between looks at a queue that is empty; doubles to lastPoll
 	lastPoll   = time.Second
@@ -158,8 +159,11 @@ func (l *line) leave(w *waiter) {
 	l.waiters = slices.DeleteFunc(l.waiters, func(other *waiter) bool { return other == w })
 }
 
-// wanted returns how many messages are waited for, and by whom. If by nobody, the goroutine ends.
+// wanted returns how many messages are waited for, and by whom. If by nobody, the goroutine ends, and of many lines this one is
+// forgotten, unless it knows something.
 func (l *line) wanted() (n int, by []*waiter) {
+	l.q.mu.Lock()
+	defer l.q.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool { return w.ctx.Err() != nil })
@@ -168,6 +172,9 @@ func (l *line) wanted() (n int, by []*waiter) {
 	}
 	if n == 0 {
 		l.serving = false
+		if len(l.q.lines) > mostLines && len(l.sightings) == 0 {
+			delete(l.q.lines, l.name)
+		}
 	}
 	return min(n, mostTaken), slices.Clone(l.waiters)
 }

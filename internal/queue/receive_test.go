@@ -368,6 +368,24 @@ func TestEntriesThatCannotBeRead(t *testing.T) {
 	})
 }
 
+// Queues of which nobody receives any more are forgotten, and can be received from again.
+func TestQueuesAreForgotten(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		q := open(t, new(memory.Store))
+		for i := range 3000 {
+			if got, err := q.Receive(t.Context(), fmt.Sprint("q", i), 1, 0); err != nil || len(got) != 0 {
+				t.Fatal(got, err)
+			}
+		}
+		time.Sleep(time.Minute)
+		if n := q.Lines(); n > 1000 {
+			t.Errorf("%d queues are remembered", n)
+		}
+		publish(t, q, "", "x")
+		one(t, q)
+	})
+}
+
 // A small store has a limit of the bytes of a batch.
 type small struct {
 	storage.Storage
