@@ -38,6 +38,7 @@ export function createWorker(client, options) {
   const stopping = new AbortController();
   /** @type {Set<Promise<void>>} */
   const handling = new Set();
+  let freed = () => {}; // called when a message has been handled
   /** @type {string | undefined} */
   let deploymentId;
   /** @type {ReturnType<typeof keep> | undefined} */
@@ -61,7 +62,8 @@ export function createWorker(client, options) {
   async function receive(keeper) {
     for (let failures = 0; !stopping.signal.aborted; ) {
       if (handling.size >= most) {
-        await Promise.race(handling);
+        // Promise.race would leave something with each promise, until that is settled.
+        await new Promise((resolve) => (freed = () => resolve(undefined)));
         continue;
       }
       try {
@@ -75,6 +77,7 @@ export function createWorker(client, options) {
             .finally(() => {
               keeper.release(delivery);
               handling.delete(done);
+              freed();
             });
           handling.add(done);
         }

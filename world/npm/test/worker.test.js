@@ -334,6 +334,25 @@ describe('a worker', () => {
     release();
   });
 
+  test('keeps nothing of short messages while a long one is handled', async () => {
+    const waits = new Map(); // how often each promise was waited for
+    const { then } = Promise.prototype;
+    Promise.prototype.then = function (...on) {
+      waits.set(this, (waits.get(this) ?? 0) + 1);
+      return then.apply(this, on);
+    };
+    opened.push({ close: () => (Promise.prototype.then = then) });
+    let release;
+    const gate = new Promise((resolve) => (release = resolve));
+    const { got, world } = await working(({ body }) => (body.includes('long') ? gate : undefined), { concurrency: 2 });
+    await world.queue(queue, { runId: 'long' });
+    await until(() => got.length === 1, 'the long message has not come');
+    for (let i = 0; i < 30; i++) await world.queue(queue, { runId: 'short' });
+    await until(() => got.length === 31, 'the short messages have not come');
+    expect(Math.max(...waits.values())).toBeLessThan(10);
+    release();
+  });
+
   test('that was started before an activation gets nothing of the new deployment', async () => {
     const [before, after] = [deployment(), deployment()];
     const activate = (name) => fetch(`${url}/test/activate/${name}`, { method: 'POST' });
