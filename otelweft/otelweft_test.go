@@ -446,9 +446,10 @@ func TestAttemptsOfTwoExecutions(t *testing.T) {
 	}
 	one, two := began("one"), began("two")
 	fail(c.Events.AttemptBegan(two, attempt))
-	c.Events.ExecutionEnded(one, engine.ExecutionEndedEvent{WorkflowID: "r", Workflow: "one"})
 	fail(c.Events.AttemptBegan(one, attempt))
+	c.Events.ExecutionEnded(one, engine.ExecutionEndedEvent{WorkflowID: "r", Workflow: "one"})
 	c.Events.ExecutionEnded(two, engine.ExecutionEndedEvent{WorkflowID: "r", Workflow: "two"})
+	fail(c.Events.AttemptBegan(one, attempt))
 	executions, below := map[trace.SpanID]string{}, map[string]int{}
 	for _, s := range spans.GetSpans() {
 		executions[s.SpanContext.SpanID()] = s.Name
@@ -458,7 +459,7 @@ func TestAttemptsOfTwoExecutions(t *testing.T) {
 			below[executions[s.Parent.SpanID()]]++
 		}
 	}
-	if want := map[string]int{"run one": 1, "run two": 1}; !maps.Equal(below, want) {
+	if want := map[string]int{"run one": 2, "run two": 1}; !maps.Equal(below, want) {
 		t.Errorf("operations have ended below %v, want %v", below, want)
 	}
 }
