@@ -302,13 +302,13 @@ describe('a worker', () => {
   test('extends a message as often as the server last said', async () => {
     let heldSeconds = 0.6;
     const { keeper, extended } = await keeping(() => [{ heldSeconds }]);
-    keeper.postMessage({ kind: 'hold', messageId: 'msg_1', receipt: 'R', heldSeconds: 6 });
+    keeper.postMessage({ kind: 'hold', messageId: 'msg_1', receipt: 'R', heldSeconds: 9 });
     await until(() => extended.length > 10, 'the message has not been extended as often as it must be');
     heldSeconds = 180; // the server has another configuration
     for (let looks = 0, before = -1; extended.length !== before; looks++) {
       expect(looks).toBeLessThan(10);
       before = extended.length;
-      await sleep(2000);
+      await sleep(4000);
     }
   });
 
