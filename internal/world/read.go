@@ -453,9 +453,7 @@ func (w *World) eventsAfter(ctx context.Context, h *head, after uint64, p Page, 
 	}
 	next := after + 1 // events are dense
 	if list.Reverse {
-		if next = h.Seq; after > 0 {
-			next = min(next, after-1)
-		}
+		next = min(h.Seq, after-1) // of uint64: 0 less 1 is the largest
 	}
 	var data []Event
 	more, tail := false, p.Cursor
