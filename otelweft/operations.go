@@ -12,15 +12,19 @@ import (
 	"github.com/weft-go/weft/engine"
 )
 
-// operations are the spans of operations, by the id of the workflow and by operation. An operation
-// ends when its function has completed. After a failure it is not known whether another attempt
-// follows, so its span is recorded with the execution, and ends when its last attempt did.
-type operations struct {
-	mu   sync.Mutex
-	runs map[string]map[string]*operation
+// An execution has the spans of its operations. An operation ends when its function has completed. After a failure it is not
+// known whether another attempt follows, so its span is kept in the execution, and ends when its last attempt did.
+type execution struct {
+	mu         sync.Mutex
+	left       bool                  // it has ended
+	operations map[string]*operation // that may be attempted again
 }
 
+// executionOf is the key of the *execution in its context.
+type executionOf struct{}
+
 type operation struct {
+	of      *execution
 	span    trace.Span
 	going   int       // its attempts in progress
 	left    bool      // it has completed, or its execution has ended: no attempt follows
@@ -33,20 +37,21 @@ type operation struct {
 type operationOf struct{}
 
 // enter returns a context with the span of the operation of an attempt, and begins it if this is
-// its first attempt in this execution. In ctx is the span of the execution.
-func (o *operations) enter(ctx context.Context, tracer trace.Tracer, e engine.AttemptBeganEvent) context.Context {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	op := o.runs[e.WorkflowID][e.Operation]
+// its first attempt in this execution. In ctx are the execution and its span. An attempt may begin when the execution
+// has ended; then its operation ends with it.
+func enter(ctx context.Context, tracer trace.Tracer, e engine.AttemptBeganEvent) context.Context {
+	x, ok := ctx.Value(executionOf{}).(*execution)
+	if !ok {
+		x = &execution{left: true} // a callback of the host has replaced the context
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	op := x.operations[e.Operation]
 	if op == nil {
-		if o.runs == nil {
-			o.runs = map[string]map[string]*operation{}
+		op = &operation{of: x, left: x.left}
+		if !x.left {
+			x.operations[e.Operation] = op
 		}
-		if o.runs[e.WorkflowID] == nil {
-			o.runs[e.WorkflowID] = map[string]*operation{}
-		}
-		op = new(operation)
-		o.runs[e.WorkflowID][e.Operation] = op
 		_, op.span = tracer.Start(ctx, e.Kind+" "+e.Name, trace.WithAttributes(
 			named(e.Workflow, e.Kind, e.Name, idKey.String(e.WorkflowID), operationKey.String(e.Operation), nameKey.String(e.Name))...))
 	}
@@ -55,13 +60,13 @@ func (o *operations) enter(ctx context.Context, tracer trace.Tracer, e engine.At
 }
 
 // attempted notes that an attempt has ended, whose context is ctx.
-func (o *operations) attempted(ctx context.Context, e engine.AttemptEndedEvent) {
+func attempted(ctx context.Context, e engine.AttemptEndedEvent) {
 	op, ok := ctx.Value(operationOf{}).(*operation)
 	if !ok {
 		return // a callback of the host has replaced the context
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	op.of.mu.Lock()
+	defer op.of.mu.Unlock()
 	op.going--
 	op.last, op.outcome, op.failure = time.Now(), e.Outcome, e.Error
 	switch {
@@ -70,20 +75,24 @@ func (o *operations) attempted(ctx context.Context, e engine.AttemptEndedEvent) 
 	case e.Outcome == engine.AttemptCompleted && e.Phase != activity.PhaseVerify:
 		op.left = true // if another attempt is in progress, the operation ends with that
 		op.end()
-		delete(o.runs[e.WorkflowID], e.Operation)
+		delete(op.of.operations, e.Operation)
 	}
 }
 
-// leave ends the spans of the operations of an execution that ends. One that is attempted still, ends
+// leave ends the spans of the operations of an execution that ends, whose context is ctx. One that is attempted still, ends
 // with that attempt.
-func (o *operations) leave(id string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, op := range o.runs[id] {
+func leave(ctx context.Context) {
+	x, ok := ctx.Value(executionOf{}).(*execution)
+	if !ok {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, op := range x.operations {
 		op.left = true
 		op.end()
 	}
-	delete(o.runs, id)
+	x.left, x.operations = true, nil
 }
 
 // end ends the span if no attempt is in progress.

@@ -92,7 +92,6 @@ type Options struct {
 // An Observer observes engines. It is safe for concurrent use by several of them.
 type Observer struct {
 	instruments
-	operations operations
 	tracer     trace.Tracer
 	propagator propagation.TextMapPropagator
 }

@@ -427,6 +427,43 @@ func TestFailedOperation(t *testing.T) {
 	}
 }
 
+// An attempt may begin when its execution has ended, or while another engine executes the run: each operation is that of its own
+// execution, and ends.
+func TestAttemptsOfTwoExecutions(t *testing.T) {
+	spans := tracetest.NewInMemoryExporter()
+	observer, err := otelweft.New(otelweft.Options{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c engine.Config
+	observer.Instrument(&c)
+	began := func(name string) context.Context {
+		return c.Events.ExecutionBegan(t.Context(), engine.ExecutionBeganEvent{WorkflowID: "r", Workflow: name, First: true})
+	}
+	attempt := engine.AttemptBeganEvent{WorkflowID: "r", Operation: "1", Kind: "step", Name: "s", Phase: activity.PhaseRun}
+	fail := func(ctx context.Context) {
+		c.Events.AttemptEnded(ctx, engine.AttemptEndedEvent{AttemptBeganEvent: attempt, Outcome: engine.AttemptFailed})
+	}
+	one, two := began("one"), began("two")
+	fail(c.Events.AttemptBegan(two, attempt))
+	fail(c.Events.AttemptBegan(one, attempt))
+	c.Events.ExecutionEnded(one, engine.ExecutionEndedEvent{WorkflowID: "r", Workflow: "one"})
+	c.Events.ExecutionEnded(two, engine.ExecutionEndedEvent{WorkflowID: "r", Workflow: "two"})
+	fail(c.Events.AttemptBegan(one, attempt))
+	executions, below := map[trace.SpanID]string{}, map[string]int{}
+	for _, s := range spans.GetSpans() {
+		executions[s.SpanContext.SpanID()] = s.Name
+	}
+	for _, s := range spans.GetSpans() {
+		if s.Name == "step s" {
+			below[executions[s.Parent.SpanID()]]++
+		}
+	}
+	if want := map[string]int{"run one": 2, "run two": 1}; !maps.Equal(below, want) {
+		t.Errorf("operations have ended below %v, want %v", below, want)
+	}
+}
+
 // An attempt that is cut off is no error.
 func TestCancelledAttempt(t *testing.T) {
 	began := make(chan struct{})

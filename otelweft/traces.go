@@ -49,11 +49,11 @@ func (o *Observer) executionBegan(ctx context.Context, e engine.ExecutionBeganEv
 	}
 	ctx, _ = o.tracer.Start(ctx, "run "+e.Workflow, options...)
 	o.began(ctx, e.Workflow)
-	return ctx
+	return context.WithValue(ctx, executionOf{}, &execution{operations: map[string]*operation{}})
 }
 
 func (o *Observer) executionEnded(ctx context.Context, e engine.ExecutionEndedEvent) {
-	o.operations.leave(e.WorkflowID)
+	leave(ctx)
 	span := trace.SpanFromContext(ctx)
 	span.SetAttributes(exitKey.String(string(e.Exit)))
 	if e.Exit == engine.ExitEnded {
@@ -70,7 +70,7 @@ func (o *Observer) executionEnded(ctx context.Context, e engine.ExecutionEndedEv
 }
 
 func (o *Observer) attemptBegan(ctx context.Context, e engine.AttemptBeganEvent) context.Context {
-	ctx = o.operations.enter(ctx, o.tracer, e)
+	ctx = enter(ctx, o.tracer, e)
 	what := "attempt"
 	if e.Phase != activity.PhaseRun {
 		what = string(e.Phase)
@@ -86,7 +86,7 @@ func (o *Observer) attemptEnded(ctx context.Context, e engine.AttemptEndedEvent)
 	span := trace.SpanFromContext(ctx)
 	conclude(span, e.Outcome, e.Error)
 	span.End()
-	o.operations.attempted(ctx, e)
+	attempted(ctx, e)
 	o.attempted(ctx, -1, e.AttemptBeganEvent)
 	o.attemptTook(ctx, e)
 }

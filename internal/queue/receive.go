@@ -18,13 +18,15 @@ import (
 )
 
 const (
-	mostTaken = 100             // messages that are taken in one batch
-	takeBytes = 512 << 10       // of their records
-	readFirst = 8               // messages that are read while it is not known how large they are
-	afield    = 16              // how many times as many are read after a refusal, and how often
-	firstPoll = time.Second / 4 // between looks at a queue that is empty; doubles to lastPoll
-	lastPoll  = time.Second
-	heldPage  = 1000 // overdue messages that are looked at at once
+	mostTaken  = 100             // messages that are taken in one batch
+	takeBytes  = 512 << 10       // of their records
+	readFirst  = 8               // messages that are read while it is not known how large they are
+	readAtOnce = 32              // the most: large ones may be behind small ones
+	mostLines  = 1000            // that are kept while nobody receives
+	afield     = 16              // how many times as many are read after a refusal, and how often
+	firstPoll  = time.Second / 4 // between looks at a queue that is empty; doubles to lastPoll
+	lastPoll   = time.Second
+	heldPage   = 1000 // entries of messages that are looked at at once
 )
 
 // A Delivery is a message that a consumer holds until a time.
@@ -157,8 +159,11 @@ func (l *line) leave(w *waiter) {
 	l.waiters = slices.DeleteFunc(l.waiters, func(other *waiter) bool { return other == w })
 }
 
-// wanted returns how many messages are waited for, and by whom. If by nobody, the goroutine ends.
+// wanted returns how many messages are waited for, and by whom. If by nobody, the goroutine ends, and of many lines this one is
+// forgotten, unless it knows something.
 func (l *line) wanted() (n int, by []*waiter) {
+	l.q.mu.Lock()
+	defer l.q.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool { return w.ctx.Err() != nil })
@@ -167,6 +172,9 @@ func (l *line) wanted() (n int, by []*waiter) {
 	}
 	if n == 0 {
 		l.serving = false
+		if len(l.q.lines) > mostLines && len(l.sightings) == 0 {
+			delete(l.q.lines, l.name)
+		}
 	}
 	return min(n, mostTaken), slices.Clone(l.waiters)
 }
@@ -345,22 +353,28 @@ func (l *line) due(now time.Time, waiting storage.Range) (due [][]byte, next tim
 			due = append(due, []byte(k))
 		}
 	}
-	entries, err := q.Storage.Scan(q.life, waiting)
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, e := range entries {
-		_, at, _, err := keys.QueueTime(e.Key)
-		switch {
-		case err != nil:
-			q.Damaged(string(e.Key), err)
-		case at.After(now):
-			return due, max(at.Sub(now), time.Millisecond), nil
-		case len(due) < waiting.Limit:
-			due = append(due, e.Key)
+	for {
+		entries, err := q.Storage.Scan(q.life, waiting)
+		if err != nil {
+			return nil, 0, err
 		}
+		for _, e := range entries {
+			_, at, _, err := keys.QueueTime(e.Key)
+			switch {
+			case err != nil:
+				q.Damaged(string(e.Key), err)
+			case at.After(now):
+				return due, max(at.Sub(now), time.Millisecond), nil
+			case len(due) < waiting.Limit:
+				due = append(due, e.Key)
+			}
+		}
+		if len(due) > 0 || len(entries) < waiting.Limit {
+			return due, 0, nil
+		}
+		waiting.Start = append(slices.Clone(entries[len(entries)-1].Key), 0) // no key of the page can be read
+		waiting.Limit = min(2*waiting.Limit, heldPage)
 	}
-	return due, 0, nil
 }
 
 // read returns the messages of entries, and how many of those it has looked at: as many as one batch should have. It leaves out

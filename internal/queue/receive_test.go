@@ -328,6 +328,64 @@ func TestMessageThatNoLongerFits(t *testing.T) {
 	})
 }
 
+// Entries of a queue that cannot be read are passed over, and are reported, however many a consumer takes.
+func TestEntriesThatCannotBeRead(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		for i := range 30 {
+			b := storage.Batch{Ops: []storage.Op{storage.Put(fmt.Appendf(nil, "wdue:blue:!%02d:m", i), nil)}}
+			if err := s.Commit(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reported, overdue := map[string]bool{}, map[string]bool{}
+		var mu sync.Mutex
+		note := func(in map[string]bool, what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			in[what] = true
+		}
+		q := open(t, s, func(c *queue.Config) {
+			c.Damaged = func(key string, _ error) { note(reported, key) }
+			c.Overdue = func(name string, _ time.Time) { note(overdue, name) }
+		})
+		id := publish(t, q, "", "x")
+		if d := one(t, q); d.ID != id || len(reported) != 30 {
+			t.Errorf("got %s, want %s; %d entries were reported, want 30", d.ID, id, len(reported))
+		}
+		clear(reported)
+		for _, name := range []string{"blue", "green"} {
+			if _, err := q.Publish(t.Context(), queue.Message{Queue: name, Name: "n"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		q.Run(ctx)
+		if len(reported) != 30 || !overdue["blue"] || !overdue["green"] {
+			t.Errorf("%d entries were reported, want 30; overdue are %v, want blue and green", len(reported), overdue)
+		}
+	})
+}
+
+// Queues of which nobody receives any more are forgotten, and can be received from again.
+func TestQueuesAreForgotten(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		q := open(t, new(memory.Store))
+		for i := range 3000 {
+			if got, err := q.Receive(t.Context(), fmt.Sprint("q", i), 1, 0); err != nil || len(got) != 0 {
+				t.Fatal(got, err)
+			}
+		}
+		time.Sleep(time.Minute)
+		if n := q.Lines(); n > 1000 {
+			t.Errorf("%d queues are remembered", n)
+		}
+		publish(t, q, "", "x")
+		one(t, q)
+	})
+}
+
 // A small store has a limit of the bytes of a batch.
 type small struct {
 	storage.Storage

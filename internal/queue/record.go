@@ -55,10 +55,10 @@ func openMessage(queue, id string, raw []byte) (*message, error) {
 }
 
 // stored returns messages as they are stored, and nil for those that are not there. Behind takeBytes it ends: then it returns fewer
-// than there are ids. It reads a few first, and then as many as should have the rest of takeBytes, if they are as large.
+// than there are ids. It reads a few first, and then more at once.
 // Messages that were published one after the other are beside each other, so a page has most of them, or all.
 func (q *Queue) stored(ctx context.Context, queue string, ids []string) (raws [][]byte, err error) {
-	for n, size, largest := readFirst, 0, 1; len(raws) < len(ids) && size <= takeBytes; n = max(readFirst, (takeBytes-size)/largest) {
+	for n, size := readFirst, 0; len(raws) < len(ids) && size <= takeBytes; n = readAtOnce {
 		some := ids[len(raws):min(len(raws)+n, len(ids))]
 		at := make([][]byte, len(some))
 		for i, id := range some {
@@ -69,7 +69,7 @@ func (q *Queue) stored(ctx context.Context, queue string, ids []string) (raws []
 			return nil, err
 		}
 		for _, raw := range page {
-			size, largest = size+len(raw), max(largest, len(raw))
+			size += len(raw)
 		}
 		raws = append(raws, page...)
 	}

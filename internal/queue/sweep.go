@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/weft-go/weft/internal/backoff"
@@ -112,7 +113,8 @@ func (q *Queue) reportOverdue(ctx context.Context) {
 		name, at, _, err := keys.QueueTime(page[0].Key)
 		if err != nil {
 			q.Damaged(string(page[0].Key), err)
-			return
+			r.Start = append(slices.Clone(page[0].Key), 0)
+			continue
 		}
 		if q.now().Sub(at) >= time.Minute {
 			q.Overdue(name, at)

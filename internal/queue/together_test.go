@@ -51,7 +51,7 @@ func settlements(some []queue.Delivery, as ...queue.Outcome) (all []queue.Settle
 	return all
 }
 
-// A hundred messages are received and settled in one commit each, and are read in two pages each.
+// A hundred messages are received and settled in one commit each, and are read in four pages each.
 func TestManyMessagesShareCommits(t *testing.T) {
 	s := &counting{Storage: new(memory.Store)}
 	q := open(t, s)
@@ -60,17 +60,43 @@ func TestManyMessagesShareCommits(t *testing.T) {
 	}
 	s.take()
 	got := receive(t, q, 100)
-	if n := s.take(); len(got) != 100 || n != "4 reads, 1 commits" { // those that are due, the messages, and those that are held
+	if n := s.take(); len(got) != 100 || n != "6 reads, 1 commits" { // those that are due, the messages, and those that are held
 		t.Errorf("%d messages were received by %s", len(got), n)
 	}
 	if err := errors.Join(q.Settle(t.Context(), "blue", settlements(got, queue.Acknowledge)...)...); err != nil {
 		t.Error(err)
 	}
-	if n := s.take(); n != "2 reads, 1 commits" {
+	if n := s.take(); n != "4 reads, 1 commits" {
 		t.Errorf("they were acknowledged by %s", n)
 	}
 	if n := count(t, s, "w"); n != 0 {
 		t.Errorf("%d records are left", n)
+	}
+}
+
+// Large messages behind small ones are read a few at a time, too.
+func TestLargeMessagesBehindSmallOnes(t *testing.T) {
+	s := &counting{Storage: new(memory.Store)}
+	q := open(t, s)
+	var all []queue.Settlement
+	large := string(make([]byte, 1<<20))
+	for i := range 100 {
+		body := "x"
+		if i >= 8 {
+			body = large
+		}
+		all = append(all, queue.Settlement{ID: publish(t, q, "", body), Receipt: "another", As: queue.Extend})
+	}
+	s.bytes.Store(0)
+	if got := receive(t, q, 100); len(got) < 8 {
+		t.Errorf("%d messages were received", len(got))
+	}
+	if n := s.bytes.Swap(0); n > 40<<20 {
+		t.Errorf("%d bytes were read for one batch", n)
+	}
+	q.Settle(t.Context(), "blue", all[:50]...)
+	if n := s.bytes.Load(); n > 80<<20 { // each is read to be settled by itself
+		t.Errorf("%d bytes were read to extend 50 messages", n)
 	}
 }
 
@@ -115,7 +141,7 @@ func TestARefusedTakeIsCheap(t *testing.T) {
 	if got := receive(t, q, 100); len(got) == 0 {
 		t.Error("nothing was received")
 	}
-	if n := counted.take(); n != "3 reads, 2 commits" {
+	if n := counted.take(); n != "5 reads, 2 commits" {
 		t.Errorf("after another process was faster: %s", n)
 	}
 }

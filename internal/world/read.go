@@ -435,8 +435,9 @@ func (w *World) Events(ctx context.Context, run string, p Page, r Resolve) (*Lis
 }
 
 const (
-	readFirst = 32      // events of a log that are read while it is not known how large they are
-	pageBytes = 8 << 20 // of the data of events, after which a page of a log ends
+	readFirst  = 32      // events of a log that are read while it is not known how large they are
+	readAtOnce = 64      // the most: large ones may be behind small ones
+	pageBytes  = 8 << 20 // of the data of events, after which a page of a log ends
 )
 
 // eventsAfter returns a page of the log of a run that begins behind an event; in descending order, before it. 0 is
@@ -450,10 +451,14 @@ func (w *World) eventsAfter(ctx context.Context, h *head, after uint64, p Page, 
 	case after > 0:
 		list.Start = append(keys.WorldEvent(h.run, after), 0)
 	}
+	next := after + 1 // events are dense
+	if list.Reverse {
+		next = min(h.Seq, after-1) // of uint64: 0 less 1 is the largest
+	}
 	var data []Event
 	more, tail := false, p.Cursor
 	// It reads some first, and then as many as the page should have if they are as large.
-	for n, size, largest := readFirst, 0, 1; !more; n = max(1, (pageBytes-size)/largest) {
+	for n, size, largest := readFirst, 0, 1; !more; n = min(max(1, (pageBytes-size)/largest), readAtOnce) {
 		list.Limit = min(n, p.Limit+1-len(data))
 		entries, err := w.store.Scan(ctx, list)
 		if err != nil {
@@ -467,6 +472,13 @@ func (w *World) eventsAfter(ctx context.Context, h *head, after uint64, p Page, 
 			if err != nil {
 				return nil, err
 			}
+			came := list.Reverse && len(data) == 0 && n > next // since the head was read
+			if n != next && !came {
+				return nil, w.noEvent(ctx, h, next)
+			}
+			if next = n + 1; list.Reverse {
+				next = n - 1
+			}
 			e, err := openEvent(h, n, entry.Value)
 			if err != nil {
 				return nil, err
@@ -479,6 +491,9 @@ func (w *World) eventsAfter(ctx context.Context, h *head, after uint64, p Page, 
 			size, largest = size+len(out.EventData), max(largest, len(entry.Value))
 		}
 		if len(entries) < list.Limit {
+			if !more && next > 0 && (list.Reverse || next <= h.Seq) {
+				return nil, w.noEvent(ctx, h, next)
+			}
 			break
 		}
 		if last := entries[len(entries)-1].Key; list.Reverse {

@@ -299,6 +299,48 @@ func TestAStreamAndTheEndOfItsRun(t *testing.T) {
 	})
 }
 
+// A proxy may cut a reader to whom nothing is written. His next calls, also to other servers, end nevertheless soon after what is written
+// last, and not earlier.
+func TestAReaderOfAnEndedRunIsCut(t *testing.T) {
+	for servers := 1; servers <= 2; servers++ {
+		synctest.Test(t, func(t *testing.T) {
+			store := new(memory.Store)
+			c := open(t, store)
+			var all []*worldstream.Streams
+			for range servers {
+				all = append(all, streams(t, store))
+			}
+			write(t, all[0], "before")
+			c.begin("wrun_1")
+			c.must("wrun_1", world.RunCompleted, "", fields{"output": 1})
+			var got []string
+			var last time.Time // when the last chunk was written
+			over := false
+			for call := 0; !over && call < 10; call++ {
+				if call == 1 {
+					write(t, all[0], "late")
+					last = time.Now()
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				_, err := all[call%servers].Read(ctx, "wrun_1", "words", int64(len(got)), func(_ uint64, cs []worldstream.Chunk) error {
+					for _, c := range cs {
+						got = append(got, string(c.Data))
+					}
+					return nil
+				})
+				cancel()
+				if over = err == nil; !over && !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatal(err)
+				}
+			}
+			if took := time.Since(last); !over || took < 30*time.Second || took > 62*time.Second {
+				t.Errorf("%d servers: it was over %v, %v after the last chunk", servers, over, took)
+			}
+			same(t, "chunks", got, "[before late]")
+		})
+	}
+}
+
 // WLD-67, WLD-68, WLD-71: a chunk and a close wake a reader in the process at once, and one in another process within a second. Readers without
 // anything to read cost what one does.
 func TestReadersOfAStreamAreWoken(t *testing.T) {

@@ -124,16 +124,23 @@ func headOf(ctx context.Context, s storage.Storage, run string) (*head, error) {
 	return openHead(run, raw)
 }
 
-// eventAt returns event n of a run. That it is missing is damage: events are dense.
+// eventAt returns event n of a run.
 func (w *World) eventAt(ctx context.Context, h *head, n uint64) (*event, error) {
 	raw, err := w.get(ctx, keys.WorldEvent(h.run, n))
 	if err == nil && raw == nil {
-		if _, err = w.mustHead(ctx, h.run); err == nil { // else it was removed since h was read
-			err = fmt.Errorf("%w: run %q has no event %d, and its head says that it has %d", storage.ErrCorrupt, h.run, n, h.Seq)
-		}
+		err = w.noEvent(ctx, h, n)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return openEvent(h, n, raw)
+}
+
+// noEvent returns the error of an event that is missing: that of the run if it was removed since h was read, else damage, because
+// events are dense.
+func (w *World) noEvent(ctx context.Context, h *head, n uint64) error {
+	if _, err := w.mustHead(ctx, h.run); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: run %q has no event %d, and its head says that it has %d", storage.ErrCorrupt, h.run, n, h.Seq)
 }

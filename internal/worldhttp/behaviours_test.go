@@ -525,6 +525,26 @@ var behaviours = map[string]func(c *client){
 			c.t.Errorf("got %d, %v, %v", rw.Code, out, err)
 		}
 	},
+	"queue: times": func(c *client) { // whoever holds a message learns for how long, without comparing clocks
+		held := func(v any) float64 { f, _ := v.(object)["heldSeconds"].(float64); return f }
+		for range 2 {
+			c.ok("queue/publish", object{"queueName": "__wkflow_flow_order", "message": object{"runId": "wrun_1"}, "opts": object{}})
+		}
+		var all []object
+		for _, m := range c.ok("queue/receive", object{"max": 10})["messages"].([]any) {
+			if s := held(m); s <= 0 || s > 30 {
+				c.t.Errorf("a delivery is held for %v s: %v", s, m)
+			}
+			all = append(all, object{"messageId": m.(object)["messageId"], "receipt": m.(object)["receipt"], "as": "extend"})
+		}
+		all[1]["afterSeconds"] = 7.5
+		lost := object{"messageId": all[0]["messageId"], "receipt": "other", "as": "extend"}
+		var got []float64
+		for _, r := range c.ok("queue/settle", object{"settlements": append(all, lost)})["results"].([]any) {
+			got = append(got, held(r))
+		}
+		c.same("how long they are held", fmt.Sprint(got), "[30 7.5 0]")
+	},
 	"queue: keys": func(c *client) {
 		publish := func(key string) string {
 			opts := object{}

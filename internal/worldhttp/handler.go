@@ -1,6 +1,7 @@
 package worldhttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -439,6 +440,12 @@ type delivery struct {
 	Attempt   int               `json:"attempt"`
 	Receipt   string            `json:"receipt"`
 	Until     time.Time         `json:"until"`
+	heldFor
+}
+
+// heldFor says how long a message is held from the answer on. A client must not take that from Until: it may have another clock.
+type heldFor struct {
+	HeldSeconds float64 `json:"heldSeconds"`
 }
 
 func (s *server) receive(c *call) (any, error) {
@@ -460,7 +467,8 @@ func (s *server) receive(c *call) (any, error) {
 	}
 	out := make([]delivery, len(got))
 	for i, d := range got {
-		out[i] = delivery{d.ID, d.Name, d.Body, d.Headers, d.Attempt, d.Receipt, d.Until}
+		held := min(max(0, d.Until.Sub(s.Queue.Now())), s.Queue.Visibility) // its clock may have been set since
+		out[i] = delivery{d.ID, d.Name, d.Body, d.Headers, d.Attempt, d.Receipt, d.Until, heldFor{held.Seconds()}}
 	}
 	return map[string]any{"messages": out}, nil
 }
@@ -476,8 +484,8 @@ type settleCall struct {
 	} `json:"settlements"`
 }
 
-// settle settles deliveries. Its answer has null for each that is settled, and a problem for each that is
-// not. If there is one alone, the status is that of its problem.
+// settle settles deliveries. Its answer has a heldFor for each that is extended, null for each that is settled otherwise, and a
+// problem for each that is not. If there is one alone, the status is that of its problem.
 func (s *server) settle(c *call) (any, error) {
 	var in settleCall
 	if err := c.into(&in); err != nil {
@@ -498,14 +506,17 @@ func (s *server) settle(c *call) (any, error) {
 		}
 		all[i] = queue.Settlement{ID: one.MessageID, Receipt: one.Receipt, As: one.As, After: after, Uncounted: one.Uncounted}
 	}
-	results := make([]*problem, len(all))
+	results := make([]any, len(all))
 	for i, err := range s.Queue.Settle(c, deployment, all...) {
 		if err != nil && len(all) == 1 {
 			return nil, err
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			e := Refusal(err)
-			results[i] = &problem{Code: e.Code, Message: e.Message}
+			results[i] = problem{Code: e.Code, Message: e.Message}
+		case all[i].As == queue.Extend:
+			results[i] = heldFor{cmp.Or(all[i].After, s.Queue.Visibility).Seconds()}
 		}
 	}
 	return map[string]any{"results": results}, nil

@@ -32,6 +32,8 @@ const (
 	manyBytes     = 1 << 20          // after which fewer chunks are read at once
 	pageBytes     = 8 << 20          // after which a page of chunks ends
 	quietTime     = 30 * time.Second // see Streams.quiet
+	mostEnds      = 10_000           // see Streams.ends
+	endKept       = 10 * time.Minute
 )
 
 // Streams are the streams of the runs in a store. A stream is a log of chunks, which any process may append to and
@@ -53,6 +55,15 @@ type Streams struct {
 	mu     lock.Mutex // guards the fields below, and those of appenders that say so
 	closed bool
 	open   map[string]*appender // by the key of the head
+
+	// When runs were seen to have ended, by the key of the head of a stream: for readers who are cut while they wait, and come again.
+	ends map[string]end
+}
+
+// An end says when the run of a stream was first seen to have ended, with so many chunks of the stream.
+type end struct {
+	at    time.Time // by the monotonic clock
+	count uint64
 }
 
 // Open returns the streams in a store. A store without conditional batches is refused with a
@@ -61,7 +72,7 @@ func Open(s storage.Storage, o *world.Options) (*Streams, error) {
 	if err := storage.Require(s, "a stream of a world", "conditionalBatch"); err != nil {
 		return nil, err
 	}
-	all := &Streams{now: time.Now, quiet: quietTime, open: map[string]*appender{}}
+	all := &Streams{now: time.Now, quiet: quietTime, open: map[string]*appender{}, ends: map[string]end{}}
 	if o != nil && o.Now != nil {
 		all.now = o.Now
 	}
@@ -685,8 +696,7 @@ func (s *Streams) gone(ctx context.Context, run, name string, err error) error {
 // source returns what the tail of a stream looks at.
 func (s *Streams) source(run, name string) chunks.Source {
 	log := logOf(run, name)
-	var ended time.Time // when the run was first seen to have ended, with count chunks
-	var count uint64
+	var seen end
 	return chunks.Source{
 		Name: string(log.HeadKey),
 		Keys: [][]byte{log.HeadKey},
@@ -700,18 +710,35 @@ func (s *Streams) source(run, name string) chunks.Source {
 				return state, nil
 			}
 			standing, err := world.StandingOf(ctx, s.store, run)
-			switch {
-			case err != nil:
+			if err != nil || standing != world.StandingEnded && standing != world.StandingRemoved {
 				return state, err
-			case standing != world.StandingEnded && standing != world.StandingRemoved:
-			case ended.IsZero() || h.Count != count:
-				ended, count = time.Now(), h.Count
-			default:
-				state.Over = time.Since(ended) >= s.quiet
 			}
+			if seen.at.IsZero() || seen.count != h.Count {
+				seen = s.seenEnded(string(log.HeadKey), h.Count)
+			}
+			state.Over = time.Since(seen.at) >= s.quiet
 			return state, nil
 		},
 	}
+}
+
+// seenEnded returns when the run of a stream was first seen to have ended, with so many chunks: now, unless it is known.
+func (s *Streams) seenEnded(stream string, count uint64) end {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.ends[stream]
+	if ok && e.count == count && time.Since(e.at) < endKept {
+		return e
+	}
+	for other := range s.ends {
+		if len(s.ends) < mostEnds {
+			break
+		}
+		delete(s.ends, other)
+	}
+	e = end{time.Now(), count}
+	s.ends[stream] = e
+	return e
 }
 
 // newest returns the newest run with a stream of a name, or nothing if there is none.

@@ -14,12 +14,25 @@ let dueAt = Infinity; // when the timer has extend called
 let timer;
 let lastSign = performance.now();
 
-parentPort?.on('message', ({ kind, messageId, receipt, everyMs }) => {
+const shortestMs = 200; // between two extensions
+const longestMs = 600_000;
+const unknownSeconds = 6; // how long a message is taken to be held if the server does not say it
+
+/**
+ * Returns after what time a message is to be extended.
+ * @param {unknown} heldSeconds what the server says
+ */
+function every(heldSeconds) {
+  const known = typeof heldSeconds === 'number' && Number.isFinite(heldSeconds) && heldSeconds >= 0;
+  return Math.min(longestMs, Math.max(shortestMs, ((known ? heldSeconds : unknownSeconds) * 1000) / 3));
+}
+
+parentPort?.on('message', ({ kind, messageId, receipt, heldSeconds }) => {
   lastSign = performance.now();
   const key = `${messageId} ${receipt}`;
   if (kind === 'release') held.delete(key);
   if (kind !== 'hold') return;
-  held.set(key, { messageId, receipt, everyMs });
+  held.set(key, { messageId, receipt, everyMs: every(heldSeconds) });
   schedule();
 });
 parentPort?.postMessage('ready');
@@ -49,7 +62,11 @@ async function extend() {
     const settlements = some.map(([, { messageId, receipt }]) => ({ messageId, receipt, as: 'extend' }));
     try {
       const { results } = await client.call('queue/settle', { deploymentId, settlements }, { retryMs });
-      some.forEach(([key], n) => results[n]?.code === 'lost' && held.delete(key));
+      some.forEach(([key, message], n) => {
+        if (results[n]?.code === 'lost') held.delete(key);
+        if (results[n]?.heldSeconds !== undefined) message.everyMs = every(results[n].heldSeconds);
+      });
+      schedule(); // it may be shorter now
     } catch (err) {
       // Another process has it. After any other error they are extended the next time.
       if (/** @type {any} */ (err)?.code === 'lost') held.delete(some[0][0]);

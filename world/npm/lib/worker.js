@@ -9,7 +9,6 @@ const defaultSilenceMs = 600_000;
 const waitSeconds = 20; // of a call that receives messages
 const signMs = 5_000; // how often the main thread shows that it is there
 const drainMs = 10_000; // how long stop waits for messages that are being handled
-const shortestMs = 200; // between two extensions
 
 /**
  * @typedef {object} Delivery
@@ -19,6 +18,7 @@ const shortestMs = 200; // between two extensions
  * @property {Record<string, string>} [headers]
  * @property {number} attempt
  * @property {string} receipt
+ * @property {number} [heldSeconds] how long the message is held
  */
 
 /**
@@ -38,6 +38,7 @@ export function createWorker(client, options) {
   const stopping = new AbortController();
   /** @type {Set<Promise<void>>} */
   const handling = new Set();
+  let freed = () => {}; // called when a message has been handled
   /** @type {string | undefined} */
   let deploymentId;
   /** @type {ReturnType<typeof keep> | undefined} */
@@ -61,7 +62,8 @@ export function createWorker(client, options) {
   async function receive(keeper) {
     for (let failures = 0; !stopping.signal.aborted; ) {
       if (handling.size >= most) {
-        await Promise.race(handling);
+        // Promise.race would leave something with each promise, until that is settled.
+        await new Promise((resolve) => (freed = () => resolve(undefined)));
         continue;
       }
       try {
@@ -69,12 +71,13 @@ export function createWorker(client, options) {
         const answer = await client.open('queue/receive', body, { signal: stopping.signal });
         const { messages } = decode(new Uint8Array(await answer.body.arrayBuffer()));
         for (const delivery of messages) {
-          keeper.hold(delivery, Date.parse(String(answer.headers.date)));
+          keeper.hold(delivery);
           const done = handle(delivery)
             .catch((err) => console.error(`[weft] message ${delivery.messageId} is delivered again: ${err}`))
             .finally(() => {
               keeper.release(delivery);
               handling.delete(done);
+              freed();
             });
           handling.add(done);
         }
@@ -201,14 +204,8 @@ function keep(client, deploymentId, silenceMs) {
   sign.unref();
   return {
     ready,
-    /**
-     * @param {Delivery & { until: Date }} delivery
-     * @param {number} now by the server's clock, without the fraction of a second
-     */
-    hold({ messageId, receipt, until }, now) {
-      const heldMs = until.getTime() - now - 1000;
-      thread.postMessage({ kind: 'hold', messageId, receipt, everyMs: Math.max(shortestMs, heldMs / 3) });
-    },
+    /** @param {Delivery} delivery */
+    hold: ({ messageId, receipt, heldSeconds }) => thread.postMessage({ kind: 'hold', messageId, receipt, heldSeconds }),
     /** @param {Delivery} delivery */
     release: ({ receipt, messageId }) => thread.postMessage({ kind: 'release', messageId, receipt }),
     async stop() {

@@ -225,6 +225,37 @@ describe('a message', () => {
   test('is kept while the main thread computes', async () => expect(await computing(5000, { concurrency: 1 })).toEqual([]));
   test('is given up when the main thread shows no sign', async () => expect(await computing(6000, { concurrency: 1, silenceMs: 500 })).toEqual([2]));
 
+  // A proxy may have its own clock, or send no date.
+  for (const [what, change] of [
+    ['a date of another clock', (date) => new Date(Date.parse(date) - 300_000).toUTCString()],
+    ['no date', () => undefined],
+  ]) {
+    test(`is kept behind a proxy with ${what}`, async () => {
+      let extended = 0;
+      const proxy = createServer(async (req, res) => {
+        if (req.url.endsWith('/queue/settle')) extended++;
+        const { accept, 'content-type': type, 'weft-spec': spec } = req.headers;
+        const body = req.method === 'POST' ? await buffer(req) : undefined;
+        const answer = await fetch(url + req.url, { method: req.method, headers: { accept, 'weft-spec': spec, ...(type && { 'content-type': type }) }, body }).catch(() => {});
+        if (!answer) return res.destroy(); // the server has ended
+        const date = change(answer.headers.get('date'));
+        res.sendDate = false;
+        res.writeHead(answer.status, { 'content-type': answer.headers.get('content-type'), ...(date && { date }) });
+        res.end(Buffer.from(await answer.arrayBuffer()));
+      });
+      let answered = false;
+      const { got, world } = await working(async () => {
+        await sleep(6000); // three times as long as a message is held
+        answered = true;
+      }, { url: await listen(proxy) });
+      await world.queue(queue, { runId: '1' });
+      await until(() => answered, 'the message has not been handled');
+      expect(got.map(({ attempt }) => attempt)).toEqual([1]);
+      expect(extended).toBeGreaterThan(2);
+      expect(extended).toBeLessThan(30);
+    });
+  }
+
   test('is kept while others come', async () => {
     const runId = ({ body }) => JSON.parse(body).runId;
     let answered = false;
@@ -241,21 +272,52 @@ describe('a message', () => {
 });
 
 describe('a worker', () => {
-  test('extends messages often for as long as one is held for a short time', async () => {
-    let extended = 0;
-    const server = createServer((_, res) => (extended++, res.writeHead(200, { 'content-type': 'application/cbor' }).end(encode({ results: [] }))));
+  /** Starts the thread that extends messages, of a server that answers with results. */
+  async function keeping(results = () => []) {
+    const extended = []; // when
+    const server = createServer((_, res) => {
+      extended.push(performance.now());
+      res.writeHead(200, { 'content-type': 'application/cbor' }).end(encode({ results: results() }));
+    });
     const workerData = { url: await listen(server), spec: SPEC_VERSION_CURRENT, deploymentId: 'blue', silenceMs: 600_000 };
     const keeper = new Worker(new URL('../lib/keeper.js', import.meta.url), { workerData });
     opened.push({ close: () => keeper.terminate() });
+    return { keeper, extended };
+  }
+
+  test('extends messages often for as long as one is held for a short time', async () => {
+    const { keeper, extended } = await keeping();
     const late = { messageId: 'msg_1', receipt: 'R' };
-    keeper.postMessage({ kind: 'hold', ...late, everyMs: 50 });
-    await until(() => extended > 3, 'the late message has not been extended');
-    keeper.postMessage({ kind: 'hold', messageId: 'msg_2', receipt: 'R', everyMs: 60_000 });
+    keeper.postMessage({ kind: 'hold', ...late, heldSeconds: 0.1 });
+    await until(() => extended.length > 3, 'the late message has not been extended');
+    keeper.postMessage({ kind: 'hold', messageId: 'msg_2', receipt: 'R', heldSeconds: 180 });
     keeper.postMessage({ kind: 'release', ...late });
-    for (let looks = 0, before = -1; extended !== before; looks++) {
+    for (let looks = 0, before = -1; extended.length !== before; looks++) {
       expect(looks).toBeLessThan(10);
-      before = extended;
+      before = extended.length;
       await sleep(2000);
+    }
+  });
+
+  test('extends a message as often as the server last said', async () => {
+    let heldSeconds = 0.6;
+    const { keeper, extended } = await keeping(() => [{ heldSeconds }]);
+    keeper.postMessage({ kind: 'hold', messageId: 'msg_1', receipt: 'R', heldSeconds: 9 });
+    await until(() => extended.length > 10, 'the message has not been extended as often as it must be');
+    heldSeconds = 180; // the server has another configuration
+    for (let looks = 0, before = -1; extended.length !== before; looks++) {
+      expect(looks).toBeLessThan(10);
+      before = extended.length;
+      await sleep(4000);
+    }
+  });
+
+  test('extends messages now and then if it is not told for how long they are held', async () => {
+    for (const heldSeconds of [undefined, NaN, 'long']) {
+      const { keeper, extended } = await keeping(() => [{}]);
+      keeper.postMessage({ kind: 'hold', messageId: 'msg_1', receipt: 'R', heldSeconds });
+      await until(() => extended.length > 1, 'the message has not been extended');
+      expect(extended[1] - extended[0]).toBeGreaterThan(500);
     }
   });
 
@@ -269,6 +331,25 @@ describe('a worker', () => {
     await until(() => got.length === 50, '50 messages have not come');
     expect((await waiting(deploymentId)).length).toBe(10); // for other workers
     expect(new Set(got.map(({ id }) => id)).size).toBe(50);
+    release();
+  });
+
+  test('keeps nothing of short messages while a long one is handled', async () => {
+    const waits = new Map(); // how often each promise was waited for
+    const { then } = Promise.prototype;
+    Promise.prototype.then = function (...on) {
+      waits.set(this, (waits.get(this) ?? 0) + 1);
+      return then.apply(this, on);
+    };
+    opened.push({ close: () => (Promise.prototype.then = then) });
+    let release;
+    const gate = new Promise((resolve) => (release = resolve));
+    const { got, world } = await working(({ body }) => (body.includes('long') ? gate : undefined), { concurrency: 2 });
+    await world.queue(queue, { runId: 'long' });
+    await until(() => got.length === 1, 'the long message has not come');
+    for (let i = 0; i < 30; i++) await world.queue(queue, { runId: 'short' });
+    await until(() => got.length === 31, 'the short messages have not come');
+    expect(Math.max(...waits.values())).toBeLessThan(10);
     release();
   });
 
