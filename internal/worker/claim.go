@@ -456,11 +456,9 @@ func (l *Incarnation) settleDoubt(ctx context.Context, id string, d doubt) (cert
 		return false, err
 	case l.startInProgress(id) || l.Worker.Executing(id) != nil:
 		return false, nil
-	case wf.Status.Terminal():
-		return true, nil
-	case d.claim && wf.Owner == "":
+	case d.claim && wf.Owner == "" && !wf.Status.Terminal():
 		return false, nil
-	case wf.Owner != l.name || run.Held(wf):
+	case wf.Status.Terminal() || wf.Owner != l.name || run.Held(wf):
 		return true, nil
 	}
 	_, err = l.claim(ctx, prospect{id: id, entry: keys.Held(wf.Owner, id), owner: wf.Owner, why: checkpoint.CutOff})
