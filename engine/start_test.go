@@ -532,8 +532,12 @@ func TestStartWhoseCallerGaveUp(t *testing.T) {
 			return errors.New("the answer is lost")
 		}
 		wf := flow("w", func(run *engine.Run) (string, error) { return "done", nil })
-		p := boot(t, h, wf)
-		time.Sleep(time.Second)
+		busy := flow("busy", func(run *engine.Run) (string, error) {
+			return engine.Step(run, "step", func(ctx context.Context) (string, error) { <-ctx.Done(); return "", ctx.Err() })
+		})
+		p := boot(t, h, wf, busy)
+		start(t, busy, p, "busy", "")
+		time.Sleep(5 * time.Second) // the engine has looked at its own runs, which it does once a minute
 		if _, err := wf.Start(abandoned, p, "o", ""); err == nil {
 			t.Error("the start is acknowledged")
 		}
