@@ -10,6 +10,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/storage"
 )
@@ -158,12 +159,7 @@ func refuses(ctx context.Context, err error) bool {
 	if _, interrupted := errors.AsType[*weft.InterruptedError](err); interrupted || ctx.Err() != nil {
 		return false
 	}
-	for _, e := range []error{weft.ErrClosed, storage.ErrClosed, storage.ErrMoved, storage.ErrFailed, storage.ErrAborted} {
-		if errors.Is(err, e) {
-			return false
-		}
-	}
-	return true
+	return !errors.Is(err, weft.ErrClosed) && !settle.Gone(err)
 }
 
 // applies reports whether the operation of r is meant for wf, which its filter selects. What had ended when r

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weft-go/weft/internal/backoff"
@@ -105,15 +106,19 @@ func Together(ctx context.Context, s storage.Storage, batches []storage.Batch) (
 	return n, nil
 }
 
-// Hopeless reports whether retrying is useless: the store is closed or damaged, it has failed, its files were
-// moved, or it cannot accept the batch.
+// Hopeless reports whether retrying is useless: the store is gone or damaged, or it cannot accept the batch.
 func Hopeless(err error) bool {
-	for _, e := range []error{storage.ErrInvalidBatch, storage.ErrClosed, storage.ErrMoved, storage.ErrFailed, storage.ErrAborted, storage.ErrCorrupt, storage.ErrFutureFormat, errors.ErrUnsupported} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return Gone(err) || isAny(err, storage.ErrInvalidBatch, storage.ErrCorrupt, storage.ErrFutureFormat, errors.ErrUnsupported)
+}
+
+// Gone reports whether the store, or the transaction of the host, does nothing any more: it is closed, it has failed,
+// its files were moved, or a call in the transaction failed.
+func Gone(err error) bool {
+	return isAny(err, storage.ErrClosed, storage.ErrMoved, storage.ErrFailed, storage.ErrAborted)
+}
+
+func isAny(err error, these ...error) bool {
+	return slices.ContainsFunc(these, func(e error) bool { return errors.Is(err, e) })
 }
 
 // MostTries is the maximum number of tries if commits conflict and the reads after them show
