@@ -131,9 +131,7 @@ func (a *attempt) callReserve(ctx context.Context) (_ Reservation, err error) {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("idempotency: Reserve of %s: %w", a.name, payload.Panicked(p))
 		}
-		if errors.Is(err, ErrInvalid) {
-			err = errors.New(err.Error())
-		}
+		err = notInvalid(err)
 	}()
 	c := &call{Context: ctx, ledger: a.core, job: a.job}
 	defer c.over.Store(true)

@@ -61,13 +61,18 @@ func (o *ordering) check() error {
 // stored, or than Compare: the error is not ErrInvalid, even if Compare says so.
 func (o *ordering) against(stored string) (int, error) {
 	n, err := o.compare(o.version, stored)
-	if errors.Is(err, ErrInvalid) {
-		err = errors.New(err.Error())
-	}
 	if err != nil {
-		return 0, fmt.Errorf("the version %q cannot be compared with %q: %w", o.version, stored, err)
+		return 0, fmt.Errorf("the version %q cannot be compared with %q: %w", o.version, stored, notInvalid(err))
 	}
 	return n, nil
+}
+
+// notInvalid returns an error of a function of the host, which is not the fault of the request, even if it says so.
+func notInvalid(err error) error {
+	if errors.Is(err, ErrInvalid) {
+		return errors.New(err.Error())
+	}
+	return err
 }
 
 func invalid(err error) error {
