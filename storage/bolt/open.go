@@ -65,11 +65,11 @@ func (s *Store) openFile(mapSize int) error {
 			return nil, err
 		}
 		// A process that was killed may have written what it did not sync, and what is read is said to be durable.
-		sync := f.Sync
+		sync := (*os.File).Sync
 		if s.readOnly {
-			sync = func() error { return place.SyncRead(f) }
+			sync = place.SyncRead
 		}
-		if err := sync(); err != nil {
+		if err := sync(f); err != nil {
 			return nil, err
 		}
 		return f, check(f, s.bucket)

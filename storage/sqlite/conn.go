@@ -27,8 +27,8 @@ type pragma struct{ name, value, effective string }
 // functions that the host registers do not apply. It sets the pragmas through the DSN
 // and reads them back, because SQLite silently ignores pragmas that it does not know or
 // cannot apply.
-func connect(file, mode string, pragmas []pragma) (*conn, error) {
-	d, err := (&sqlite.Driver{}).Open(dsn(file, mode, pragmas))
+func connect(file string, how access, pragmas []pragma) (*conn, error) {
+	d, err := (&sqlite.Driver{}).Open(dsn(file, how, pragmas))
 	if err != nil {
 		return nil, translate(err)
 	}

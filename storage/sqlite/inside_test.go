@@ -127,7 +127,7 @@ func TestPragmaWithoutEffectIsRefused(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := connect(path, "rw", []pragma{{"journal_mode", "WALL", "wal"}})
+	_, err := connect(path, readWrite, []pragma{{"journal_mode", "WALL", "wal"}})
 	if err == nil || !strings.Contains(err.Error(), "journal_mode") {
 		t.Errorf("got %v, want an error that names the pragma", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -46,14 +47,19 @@ func realPath(path string) (string, error) {
 	return "", fmt.Errorf("%w: too many links", fs.ErrInvalid)
 }
 
-// dsn returns the driver's name for a file with pragmas. More parameters may follow the mode. The driver ends the path at
+// An access is how a file is opened, in parameters of the URI: mode, and modeof for a file that SQLite creates.
+type access = url.Values
+
+var (
+	readWrite = access{"mode": {"rw"}}
+	readOnly  = access{"mode": {"ro"}}
+)
+
+// dsn returns the driver's name for a file with pragmas. The driver ends the path at
 // the first question mark; the URL escapes those within the path.
-func dsn(file, mode string, pragmas []pragma) string {
+func dsn(file string, how access, pragmas []pragma) string {
 	u := url.URL{Scheme: "file", Path: filepath.ToSlash(file)}
-	q, err := url.ParseQuery("mode=" + mode)
-	if err != nil {
-		panic(err)
-	}
+	q := maps.Clone(how)
 	q.Set("_txlock", "immediate")
 	for _, p := range pragmas {
 		if p.value != "" {

@@ -15,18 +15,18 @@ type reader struct {
 }
 
 func newReader(file string, o Options) (*reader, error) {
-	mode := "rw"
+	how := readWrite
 	pragmas := []pragma{
 		busy(busyTimeout),
 		{"cache_size", "-4096", "-4096"}, // KiB
 		{"query_only", "1", "1"},
 	}
 	if o.ReadOnly {
-		mode = "ro"
+		how = readOnly
 	} else {
 		pragmas = append(pragmas, pragma{"journal_mode", "", "wal"}, fullSync) // the last connection checkpoints when it is closed
 	}
-	c, err := connect(file, mode, pragmas)
+	c, err := connect(file, how, pragmas)
 	if err != nil {
 		return nil, err
 	}

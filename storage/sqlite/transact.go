@@ -159,7 +159,7 @@ func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx
 		return s.error("transact", cmp.Or(s.files.Check(), err))
 	}
 	s.writer.log.written = logLook // nobody counts what f will write
-	db := sql.OpenDB(connector{dsn(s.path, "rw", waiting(s.writer.pragmas, patience))})
+	db := sql.OpenDB(connector{dsn(s.path, readWrite, waiting(s.writer.pragmas, patience))})
 	defer db.Close()
 	// Do not pass the caller's context: the driver would interrupt COMMIT when it ends.
 	own := context.WithoutCancel(ctx)

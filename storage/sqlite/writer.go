@@ -5,7 +5,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -69,7 +68,7 @@ func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 		{"cache_size", "-4096", "-4096"}, // KiB; SQLite walks the whole cache after pages were split
 		{"wal_autocheckpoint", "0", "0"}, // see checkpoint
 	}
-	mode := "rw"
+	how := readWrite
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		// Not for an empty file of the host's: its mode would change. SQLite creates the file with the mode of another,
 		// which is 0600. To create it here would drop, at its close, the locks that others in this process have on it by then.
@@ -81,9 +80,9 @@ func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 		if err := like.Close(); err != nil {
 			return nil, err
 		}
-		mode = "rwc&modeof=" + url.QueryEscape(like.Name())
+		how = access{"mode": {"rwc"}, "modeof": {like.Name()}}
 	}
-	if err := w.connect(mode); err != nil {
+	if err := w.connect(how); err != nil {
 		return nil, err
 	}
 	if err := w.createTable(o.Table); err != nil {
@@ -118,10 +117,10 @@ func busy(d time.Duration) pragma {
 	return pragma{"busy_timeout", ms, ms}
 }
 
-// connect connects. Mode "rwc" creates the file if it does not exist, with the mode of the file modeof.
-func (w *writer) connect(mode string) (err error) {
+// connect connects.
+func (w *writer) connect(how access) (err error) {
 	w.version = noVersion // a connection counts from where it began
-	w.conn, err = connect(w.file, mode, w.pragmas)
+	w.conn, err = connect(w.file, how, w.pragmas)
 	return err
 }
 
@@ -240,7 +239,7 @@ func (w *writer) ready() error {
 		return err
 	}
 	if w.conn == nil {
-		if err := w.connect("rw"); err != nil {
+		if err := w.connect(readWrite); err != nil {
 			return err
 		}
 		if err := w.files.Check(); err != nil { // the connection may be to another file
