@@ -402,7 +402,7 @@ func TestResetOfASignalWhoseIDWasUsedAgain(t *testing.T) {
 			start(t, wf, p, "o", "")
 			for range 2 {
 				send(t, yes, p, "o", "v", "x")
-				time.Sleep(3 * time.Hour)
+				time.Sleep(5 * time.Minute)
 			}
 			was := recordsOfRuns(t, s)
 			soon, cancel := context.WithTimeout(ctx, time.Minute)

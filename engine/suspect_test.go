@@ -237,10 +237,14 @@ func TestSuspectsAreToldApart(t *testing.T) {
 			defs := func(die func()) []any {
 				return []any{
 					flow("killer", func(run *engine.Run) (string, error) {
-						_, err := forever("kill", func(ctx context.Context) { die(); <-ctx.Done() }).Do(run, "")
+						_, err := forever("kill", func(ctx context.Context) {
+							doze(ctx, 100*time.Millisecond) // all that are driven at the same time die with it
+							die()
+							<-ctx.Done()
+						}).Do(run, "")
 						return "", err
 					}),
-					flow("nap", func(run *engine.Run) (string, error) { return "rested", run.Sleep(1000 * time.Hour) }),
+					errand(200 * time.Millisecond),
 				}
 			}
 			ds := defs(nil)

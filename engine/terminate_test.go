@@ -683,12 +683,14 @@ func (u *unsure) Commit(ctx context.Context, b storage.Batch) error {
 func TestTerminateEndsOneExecution(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		inner := store.Open(t)
+		executions := 0
 		wf := flow("wf", func(run *engine.Run) (string, error) {
+			executions++
 			if _, err := engine.Step(run, "step", func(context.Context) (int, error) { return 1, nil }); err != nil {
 				return "", err
 			}
 			endless.AsChild(engine.ChildOptions{}).Go(run, "")
-			return "done", run.Sleep(time.Hour)
+			return "done", run.Sleep(10 * time.Minute)
 		})
 		s := &unsure{Storage: inner, is: func(b storage.Batch) bool {
 			return slices.ContainsFunc(b.Ops, func(o storage.Op) bool { return strings.Contains(string(o.Key), ":kids:o:") })
@@ -708,9 +710,37 @@ func TestTerminateEndsOneExecution(t *testing.T) {
 			t.Errorf("terminate: %v", err)
 		}
 		equal(t, "children, and whether they were asked to stop", childrenOf(t, p, "o"), []string{"cancelled true", "running false"})
-		time.Sleep(2 * time.Hour)
+		time.Sleep(20 * time.Minute)
 		if i := describe(t, p, "o"); i.Status != checkpoint.StatusCompleted || !reset {
 			t.Errorf("after a reset (%v) it is %s, want it completed", reset, i.Status)
+		}
+		equal(t, "executions", executions, 2)
+		p.stop(t)
+		intact(t, inner)
+		inner.Close()
+	})
+}
+
+// A termination that was applied and whose outcome its caller does not learn ends the execution at once.
+func TestTerminateOfUnknownOutcomeEndsTheExecution(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		c := &terminable{t: t, store: store}
+		inner := store.Open(t)
+		wf := c.hanging()
+		callers, giveUp := context.WithCancel(ctx)
+		s := &unsure{Storage: inner, then: giveUp, is: func(b storage.Batch) bool {
+			return slices.ContainsFunc(b.Ops, func(o storage.Op) bool { return bytes.Equal(o.Key, keys.Output("o")) })
+		}}
+		p := boot(t, s, wf, leases)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Minute)
+		if err := p.Terminate(callers, "o", audit); !errors.Is(err, context.Canceled) {
+			t.Errorf("terminate: %v, want that its caller gave up", err)
+		}
+		began := time.Now()
+		eventually(t, "the attempt ends", func() bool { return c.cause.Load() != nil })
+		if err := *c.cause.Load(); !errors.Is(err, activity.ErrTerminated) || time.Since(began) > 100*time.Millisecond {
+			t.Errorf("after %s the attempt ends with %v, want ErrTerminated at once", time.Since(began), err)
 		}
 		p.stop(t)
 		intact(t, inner)
