@@ -721,7 +721,7 @@ func TestTerminateEndsOneExecution(t *testing.T) {
 	})
 }
 
-// A termination that was applied and whose outcome its caller does not learn ends the execution at once.
+// OPS-1: a termination that was applied and whose outcome its caller does not learn ends the execution at once.
 func TestTerminateOfUnknownOutcomeEndsTheExecution(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		c := &terminable{t: t, store: store}
