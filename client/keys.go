@@ -25,7 +25,8 @@ func (c *Client) Keys(ctx context.Context, r weft.PageRequest) (weft.Page[wire.K
 }
 
 // RotateKey gives a key a new secret and returns it. The former one is valid for r.GraceSeconds. A
-// call that is not answered is not repeated: the former secret is still valid then.
+// call that is not answered is not repeated, because only its answer has the secret: if the Error is Unknown, rotate the
+// key again. With a GraceSeconds of 0, no secret that anybody has may be valid then.
 func (c *Client) RotateKey(ctx context.Context, id string, r wire.RotateKey) (wire.KeySecret, error) {
 	var made wire.KeySecret
 	_, err := c.call(ctx, &request{what: fmt.Sprintf("rotate key %q", id), method: http.MethodPost, path: path("keys", id, "rotate"), body: r, writes: true, unsafe: true}, &made)

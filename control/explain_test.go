@@ -19,6 +19,12 @@ func TestWhatTheLedgerCannotKeep(t *testing.T) {
 	if p := operation.Explain(fmt.Errorf("%w: the request has too many bytes", idempotency.ErrInvalid), false); p.Status != 413 || p.Code != "too_large" || p.Retry != "never" {
 		t.Errorf("a request: %+v", p)
 	}
+	for _, written := range []bool{false, true} { // an earlier attempt may have been taken
+		p := operation.Explain(fmt.Errorf("%w: too many operations", storage.ErrInvalidBatch), written)
+		if refused := p.Status == 413 && p.Code == "too_large" && p.Retry == "never"; refused == written {
+			t.Errorf("a batch: %+v", p)
+		}
+	}
 	op := &operation.Operation{Name: "large", Method: "POST", Path: "/large"}
 	for size, want := range map[int]bool{idempotency.DefaultMaxResult - 100: true, idempotency.DefaultMaxResult: false} {
 		c := &operation.Call{Env: s.plane.env, Op: op, Who: &operation.Principal{ID: "k"}, Raw: []byte("{}"), IdempotencyKey: fmt.Sprint(size), CorrelationID: "c"}

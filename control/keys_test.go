@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -116,6 +117,7 @@ func TestKeysEnd(t *testing.T) {
 		}
 		again := x.do("POST", "/v1/keys/shop/rotate", adminSecret, map[string]any{"graceSeconds": 0}).is(200).object()
 		y.do("GET", "/v1/runs", rotated["secret"].(string), nil).is(401)
+		y.do("GET", "/v1/runs", secret, nil).is(401) // nor one that was given a longer grace before
 		y.do("GET", "/v1/runs", again["secret"].(string), nil).is(200)
 
 		x.do("DELETE", "/v1/keys/shop", adminSecret, nil).is(204)
@@ -126,6 +128,120 @@ func TestKeysEnd(t *testing.T) {
 		x.do("POST", "/v1/keys/shop/rotate", adminSecret, nil).fails(404, "not_found")
 		x.do("POST", "/v1/keys", adminSecret, map[string]any{"keyId": "shop", "scopes": []string{"runs:read"}}).fails(409, "key_exists")
 	})
+}
+
+// A narrow store takes small batches alone, as one on etcd does.
+type narrow struct{ storage.Storage }
+
+func (s narrow) Unwrap() storage.Storage { return s.Storage }
+
+func (s narrow) Capabilities() storage.Capabilities {
+	c := s.Storage.Capabilities()
+	c.MaxBatch.Ops = 127
+	return c
+}
+
+func (s narrow) Commit(ctx context.Context, b storage.Batch) error {
+	if err := b.Check(s.Capabilities().MaxBatch); err != nil {
+		return err
+	}
+	return s.Storage.Commit(ctx, b)
+}
+
+// HTTP-7: a key is revoked in one change, however often it was rotated: ten former secrets are valid at most. An earlier
+// release left any number of them valid. They are revoked, too.
+func TestManyFormerSecrets(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := narrow{new(memory.Store)}
+		x := planeOn(t, s)
+		secrets := []string{x.do("POST", "/v1/keys", adminSecret, map[string]any{"keyId": "shop", "scopes": []string{"runs:read"}}).is(201).object()["secret"].(string)}
+		valid := map[string]string{} // the records of secrets, as they were before they were rotated out for good
+		for range 80 {
+			for k, v := range dump(t, s) {
+				if _, ok := valid[k]; !ok && strings.HasPrefix(k, "ctl:key:") {
+					valid[k] = v
+				}
+			}
+			secrets = append(secrets, x.do("POST", "/v1/keys/shop/rotate", adminSecret, map[string]any{"graceSeconds": 2592000}).is(200).object()["secret"].(string))
+			x.do("GET", "/v1/runs", secrets[len(secrets)-1], nil).is(200) // so it is no stranger's afterwards
+		}
+		for i, secret := range secrets {
+			want := 401
+			if i >= len(secrets)-11 {
+				want = 200
+			}
+			if got := x.do("GET", "/v1/runs", secret, nil).status; got != want {
+				t.Errorf("secret %d of %d: got %d, want %d", i+1, len(secrets), got, want)
+			}
+			time.Sleep(time.Second)
+		}
+		var earlier storage.Batch
+		for k, v := range valid {
+			earlier.Ops = append(earlier.Ops, storage.Put([]byte(k), []byte(v)))
+		}
+		if err := s.Storage.Commit(t.Context(), earlier); err != nil {
+			t.Fatal(err)
+		}
+		x.do("GET", "/v1/runs", secrets[0], nil).is(200)
+		x.do("DELETE", "/v1/keys/shop", adminSecret, nil).is(204)
+		for i, secret := range secrets {
+			if got := x.do("GET", "/v1/runs", secret, nil).status; got != 401 {
+				t.Errorf("revoked: secret %d of %d: got %d, want 401", i+1, len(secrets), got)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// HTTP-7: what is taken from a key of Config.Keys is taken from all its secrets. A former secret in Config.Keys, which
+// are outdated then, gives nothing back.
+func TestScopesOfFormerSecrets(t *testing.T) {
+	control.EachStore(t, func(t *testing.T, s storage.Storage) {
+		old := "the-first-secret-of-the-shop"
+		shop := control.Key{ID: "shop", Secret: old, Scopes: []string{"runs:read", "deploy:read", "trigger:write"}}
+		serve(t, s, withKeys(shop)).do("GET", "/v1/runs", old, nil).is(200)
+		asks := func(x *site, runs, deployments, start int) {
+			t.Helper()
+			for _, secret := range []string{old, newSecret} {
+				x.do("GET", "/v1/runs", secret, nil).is(runs)
+				x.do("GET", "/v1/deployments", secret, nil).is(deployments)
+				x.do("POST", "/v1/runs", secret, nil).is(start)
+			}
+		}
+		outdated := shop
+
+		shop.Secret, shop.Scopes = newSecret, []string{"runs:read", "deploy:read"}
+		asks(serve(t, s, withKeys(shop)), 200, 200, 403)
+		shop.Scopes = []string{"runs:read"}
+		asks(serve(t, s, withKeys(shop)), 200, 403, 403)
+		asks(serve(t, s, withKeys(outdated)), 200, 403, 403)
+	})
+}
+
+// HTTP-7: the expiry of a key of Config.Keys is that of all its secrets.
+func TestExpiryOfFormerSecrets(t *testing.T) {
+	for name, together := range map[string]bool{"with another secret": true, "later": false} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := new(memory.Store)
+				shop := control.Key{ID: "shop", Secret: "the-first-secret-of-the-shop", Scopes: []string{"runs:read"}}
+				x := planeOn(t, s, withKeys(shop))
+				old := shop.Secret
+				x.do("GET", "/v1/runs", old, nil).is(200)
+				shop.Secret = newSecret
+				if !together {
+					planeOn(t, s, withKeys(shop))
+				}
+				shop.ExpiresAt = time.Now().Add(time.Minute)
+				planeOn(t, s, withKeys(shop))
+				for _, want := range []int{200, 401} {
+					x.do("GET", "/v1/runs", old, nil).is(want)
+					x.do("GET", "/v1/runs", newSecret, nil).is(want)
+					time.Sleep(time.Minute)
+				}
+			})
+		})
+	}
 }
 
 // HTTP-7: the times of keys, to the second.

@@ -175,6 +175,21 @@ func TestUnknownTokens(t *testing.T) {
 	})
 }
 
+// HTTP-7: the token of a key that was revoked is unknown. So it is one of a stranger, of whom ten are let pass in a second,
+// also if it was accepted before.
+func TestARevokedTokenIsUnknown(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := planeOn(t, new(memory.Store))
+		x.do("GET", "/v1/runs", readerSecret, nil).is(200)
+		x.do("DELETE", "/v1/keys/reader", adminSecret, nil).is(204)
+		for range 11 {
+			x.do("GET", "/v1/runs", readerSecret, nil).is(401)
+		}
+		x.do("GET", "/v1/runs", readerSecret, nil).fails(429, "rate_limited")
+		x.do("GET", "/v1/runs", adminSecret, nil).is(200)
+	})
+}
+
 // A client that invents X-Forwarded-For gets no new allowance of unknown tokens: the address of its connection counts, and of
 // what it sends through a trusted proxy the element that the proxy has written. Clients behind the proxy each have their own.
 func TestForgedProxiesGetNoNewAllowance(t *testing.T) {

@@ -82,6 +82,9 @@ func (r *Keyring) Authenticate(ctx context.Context, h http.Header, from netip.Ad
 	}
 	k, bad := r.find(ctx, hash)
 	if bad != nil {
+		if bad.Status == http.StatusUnauthorized {
+			r.strangers.forget(hash)
+		}
 		return nil, bad
 	}
 	if !exempt {
@@ -196,6 +199,13 @@ func (s *strangers) accept(from netip.Addr, hash []byte, now time.Time) {
 		s.known = map[[32]byte]struct{}{}
 	}
 	s.known[[32]byte(hash)] = struct{}{}
+}
+
+// forget forgets a token that is accepted no more: whoever has it is a stranger.
+func (s *strangers) forget(hash []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.known, [32]byte(hash))
 }
 
 // accepted reports whether a token was accepted before.

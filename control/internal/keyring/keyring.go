@@ -15,6 +15,7 @@ import (
 	"github.com/weft-go/weft/control/internal/operation"
 	"github.com/weft-go/weft/control/internal/records"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
@@ -123,26 +124,55 @@ func newKeyRecord(k Key, now time.Time) *keyRecord {
 	return r
 }
 
-// rotateKey returns the change that gives a key the secret of next. The one in use is accepted for
-// grace longer. All that the key was is kept but what next says.
-func rotateKey(id *keyIDRecord, inUse, next *keyRecord, grace time.Duration, now time.Time) *keyChange {
+// maxFormer is how many former secrets of a key can be valid, so that every store takes a change of all of them in one batch.
+const maxFormer = 10
+
+// newest is how many secrets of a key can be valid: the first of keyIDRecord.Hashes.
+const newest = 1 + maxFormer
+
+// rotateKey returns the change that gives a key the secret of next. secrets are the newest before. Those that are valid,
+// and at most maxFormer of them, are accepted for grace at most, with the scopes and the expiry of next. All that the key was
+// is kept but what next says.
+func rotateKey(id *keyIDRecord, secrets []*keyRecord, next *keyRecord, grace time.Duration, now time.Time) *keyChange {
 	c := &keyChange{}
-	former := *inUse
-	if until := now.Add(grace).UnixMicro(); former.Until == 0 || until < former.Until {
-		former.Until = until
+	c.putSecret(next)
+	for i, s := range secrets {
+		if !s.valid(now) {
+			continue
+		}
+		until := now.Add(grace)
+		if i == maxFormer {
+			until = now
+		}
+		former := *s
+		former.Until = earliest(until.UnixMicro(), s.Until)
+		former.Scopes, former.ExpiresAt = next.Scopes, next.ExpiresAt
+		c.putSecret(&former)
 	}
 	changed := *id
 	changed.Hashes = append([][]byte{next.Hash}, id.Hashes...)
 	changed.RevokedAt = 0
-	c.putSecret(next)
-	c.putSecret(&former)
 	c.putID(next.namespace(), next.ID, &changed, now)
 	return c
 }
 
-// revokeKey returns the change after which no secret of a key is accepted.
-func revokeKey(id *keyIDRecord, secrets []*keyRecord, now time.Time) *keyChange {
+// reviseKey returns the change that gives a key the scopes and the expiry of want. secrets are its newest. The former
+// ones that are valid get them, too: otherwise whoever has one keeps what was taken from the key.
+func reviseKey(id *keyIDRecord, secrets []*keyRecord, want *keyRecord, now time.Time) *keyChange {
 	c := &keyChange{}
+	for i, s := range secrets {
+		if i == 0 || s.valid(now) {
+			revised := *s
+			revised.Scopes, revised.ExpiresAt = want.Scopes, want.ExpiresAt
+			c.putSecret(&revised)
+		}
+	}
+	changed := *id
+	c.putID(want.namespace(), want.ID, &changed, now)
+	return c
+}
+
+func (c *keyChange) revoke(secrets []*keyRecord, now time.Time) {
 	for _, s := range secrets {
 		if s.valid(now) {
 			revoked := *s
@@ -150,10 +180,55 @@ func revokeKey(id *keyIDRecord, secrets []*keyRecord, now time.Time) *keyChange 
 			c.putSecret(&revoked)
 		}
 	}
+}
+
+// revokeKey returns the change after which none of the newest secrets of a key is accepted.
+func revokeKey(id *keyIDRecord, secrets []*keyRecord, now time.Time) *keyChange {
+	c := &keyChange{}
+	c.revoke(secrets, now)
 	changed := *id
 	changed.RevokedAt = now.UnixMicro()
 	c.putID(secrets[0].namespace(), secrets[0].ID, &changed, now)
 	return c
+}
+
+// revokeOlder revokes the secrets of a key that are older than the newest. Rotations by an earlier release may have
+// left any number of them valid.
+func revokeOlder(ctx context.Context, s storage.Storage, ns operation.Namespace, id string) error {
+	all, err := readKeyID(ctx, s, ns, id)
+	if err != nil || all == nil || all.RevokedAt != 0 {
+		return err
+	}
+	// They may be thousands, so they are read and revoked some at a time.
+	for hashes := range slices.Chunk(all.Hashes[min(newest, len(all.Hashes)):], newest) {
+		var at [][]byte
+		for _, hash := range hashes {
+			at = append(at, keys.ControlKey(hex.EncodeToString(hash)))
+		}
+		values, err := reads.Get(ctx, s, at)
+		if err != nil {
+			return err
+		}
+		var secrets []*keyRecord
+		for i, raw := range values {
+			k := &keyRecord{raw: raw}
+			if k.unknown, err = record.Open(at[i], raw, records.Version, k); err != nil {
+				return err
+			}
+			secrets = append(secrets, k)
+		}
+		c := &keyChange{}
+		c.revoke(secrets, time.Now())
+		if c.Err != nil {
+			return c.Err
+		}
+		if len(c.Ops) > 0 {
+			if err := settle.Commit(ctx, s, c.Batch, nil, settle.Stored(s, c.Ops...)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // A seeding says what New makes of a key of Config.Keys.
@@ -219,22 +294,25 @@ func (r *Keyring) Seed(ctx context.Context, k Key) error {
 		case seedEqual:
 			return nil
 		case seedFormer:
-			log.Warn("the secret of a key of Config.Keys was rotated out: it stays out")
+			// These Config.Keys are outdated, so their scopes may be what was taken from the key.
+			log.Warn("the secret of a key of Config.Keys was rotated out: it stays out", "scopes", inUse.Scopes)
 			return nil
 		case seedRevoked:
 			log.Warn("a key of Config.Keys was revoked: it stays out")
 			return nil
 		case seedNew:
 			c = createKey(k, now)
-		case seedChanged:
-			changed := *inUse
-			changed.Scopes, changed.ExpiresAt = want.Scopes, want.ExpiresAt
-			touched := *id
-			c = &keyChange{}
-			c.putSecret(&changed)
-			c.putID(want.namespace(), k.ID, &touched, now)
-		case seedSecret:
-			c = rotateKey(id, inUse, want, seedGrace, now)
+		case seedChanged, seedSecret:
+			// They are those of id, or id has changed and this is a conflict.
+			_, secrets, err := readSecrets(ctx, r.store, want.namespace(), k.ID, newest)
+			if err != nil {
+				return err
+			}
+			if what == seedChanged {
+				c = reviseKey(id, secrets, want, now)
+			} else {
+				c = rotateKey(id, secrets, want, seedGrace, now)
+			}
 		}
 		if c.Err != nil {
 			return c.Err
@@ -290,17 +368,14 @@ func readKeyWithID(ctx context.Context, s storage.Storage, ns operation.Namespac
 	return all, secrets[0], nil
 }
 
-// readSecrets returns what is stored of a key and of its newest secrets: most at most, or all.
+// readSecrets returns what is stored of a key and of its newest secrets, most at most: nil if there is no such key.
 func readSecrets(ctx context.Context, s storage.Storage, ns operation.Namespace, id string, most int) (*keyIDRecord, []*keyRecord, error) {
 	all, err := readKeyID(ctx, s, ns, id)
 	if err != nil || all == nil {
 		return nil, nil, err
 	}
 	var secrets []*keyRecord
-	for i, hash := range all.Hashes {
-		if most > 0 && i == most {
-			break
-		}
+	for _, hash := range all.Hashes[:min(most, len(all.Hashes))] {
 		k, err := readSecret(ctx, s, hash)
 		if err == nil && k == nil {
 			err = fmt.Errorf("%w: the key %q of %s has a secret without a record", storage.ErrCorrupt, id, ns.Tenant())

@@ -164,22 +164,22 @@ func rotate(ctx context.Context, c *operation.Call, p *rotateKeyParams) (operati
 	}
 	secret := newSecret()
 	return c.Mutate(ctx, func(ctx context.Context, tx storage.Tx) (operation.Answer, error) {
-		id, inUse, err := readKeyWithID(ctx, tx, ns, p.ID)
+		id, secrets, err := readSecrets(ctx, tx, ns, p.ID, newest)
 		if err != nil {
 			return operation.Answer{}, err
 		}
 		now := time.Now()
-		if id == nil || !inUse.valid(now) {
+		if id == nil || !secrets[0].valid(now) {
 			return operation.Answer{}, operation.NotFound("Key") // one that is revoked or expired gets no secret
 		}
-		next := *inUse
+		next := *secrets[0]
 		next.Hash, next.raw, next.unknown = secretHash(secret), nil, nil
-		change := rotateKey(id, inUse, &next, grace, now)
+		change := rotateKey(id, secrets, &next, grace, now)
 		if change.Err != nil {
 			return operation.Answer{}, change.Err
 		}
 		body := secretOf(&next, secret)
-		body.FormerValidUntil = records.Time(earliest(now.Add(grace).UnixMicro(), inUse.ExpiresAt))
+		body.FormerValidUntil = records.Time(earliest(now.Add(grace).UnixMicro(), next.ExpiresAt))
 		return operation.Answer{Body: body}, tx.Commit(ctx, change.Batch)
 	})
 }
@@ -203,8 +203,11 @@ func revoke(ctx context.Context, c *operation.Call, p *oneKeyParams) (operation.
 	if err != nil {
 		return operation.Answer{}, err
 	}
+	if err := revokeOlder(ctx, c.Store, ns, p.ID); err != nil {
+		return operation.Answer{}, err
+	}
 	return c.Mutate(ctx, func(ctx context.Context, tx storage.Tx) (operation.Answer, error) {
-		id, secrets, err := readSecrets(ctx, tx, ns, p.ID, 0)
+		id, secrets, err := readSecrets(ctx, tx, ns, p.ID, newest)
 		switch {
 		case err != nil:
 			return operation.Answer{}, err

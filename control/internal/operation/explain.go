@@ -50,8 +50,8 @@ func Explain(err error, write bool) *Problem {
 	if !write && (errors.Is(err, engine.ErrClosed) || errors.Is(err, idempotency.ErrClosed)) {
 		return Closing().Because(err)
 	}
-	if e, ok := errors.AsType[*stage.TooLargeError](err); ok {
-		return NewProblem(http.StatusRequestEntityTooLarge, "too_large", "The request is too large for one change of the store.").Because(e)
+	if _, ok := errors.AsType[*stage.TooLargeError](err); ok || !write && errors.Is(err, storage.ErrInvalidBatch) {
+		return NewProblem(http.StatusRequestEntityTooLarge, "too_large", "The request is too large for one change of the store.").Because(err)
 	}
 	if write {
 		return outcomeUnknown(err)
