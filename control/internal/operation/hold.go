@@ -8,8 +8,10 @@ import (
 	"github.com/weft-go/weft/internal/lock"
 )
 
-// revokeCheck is how often the keys of the calls that wait are looked at.
-const revokeCheck = 5 * time.Second
+const (
+	revokeCheck = 5 * time.Second // how often the keys of the calls that wait are looked at, and for how long at each
+	looksAtOnce = 16
+)
 
 // Hold returns a context for a call that waits or streams: it ends when ctx does, when the plane closes,
 // and within 10 s of the revocation of the caller's key. Call release when the call waits no longer.
@@ -86,22 +88,29 @@ func (s *Holds) watch(ctx context.Context) {
 
 // look ends the calls whose key is not valid any more.
 func (s *Holds) look(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, revokeCheck)
-	defer cancel()
 	byKey := map[string][]*held{} // by the hash of the secret
 	for _, h := range s.list() {
 		if h.who != nil {
 			byKey[string(h.who.Hash)] = append(byKey[string(h.who.Hash)], h)
 		}
 	}
+	var looks sync.WaitGroup
+	free := make(chan struct{}, looksAtOnce)
 	for _, calls := range byKey {
-		if s.Valid(ctx, calls[0].who) {
-			continue
-		}
-		for _, h := range calls {
-			h.end()
-		}
+		free <- struct{}{}
+		looks.Go(func() {
+			defer func() { <-free }()
+			ctx, cancel := context.WithTimeout(ctx, revokeCheck)
+			defer cancel()
+			if s.Valid(ctx, calls[0].who) {
+				return
+			}
+			for _, h := range calls {
+				h.end()
+			}
+		})
 	}
+	looks.Wait()
 }
 
 // list returns the calls that wait now.
