@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,10 +14,10 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/control/internal/operation"
-	"github.com/weft-go/weft/control/internal/records"
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
 )
 
 func (p *Plane) diagnosticOperations() []*operation.Operation {
@@ -67,8 +68,8 @@ func (p *Plane) ready(ctx context.Context) readiness {
 		if r := p.probe.last.Load(); r == nil || time.Since(r.at) >= readyFor {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyPatience)
 			r := readiness{}
-			_, _, err := records.Read(ctx, p.env.Store, keys.ControlHits(), &hitsRecord{})
-			r.store = err == nil
+			_, err := p.env.Store.Get(ctx, keys.ControlHits()) // any record: the store answers, whatever that has
+			r.store = err == nil || errors.Is(err, storage.ErrNotFound)
 			if r.store {
 				engines, _ := p.env.Engine.Engines(ctx) // with those that are not damaged
 				r.engine = slices.ContainsFunc(engines, func(e engine.EngineInfo) bool { return e.Alive })

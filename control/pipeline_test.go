@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/control"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
 
@@ -260,6 +262,16 @@ func TestHealth(t *testing.T) {
 			t.Errorf("the audit has %v", row)
 		}
 	}
+}
+
+// A plane is ready if its store answers, whatever that has in the record that is asked for.
+func TestReadyWithADamagedRecord(t *testing.T) {
+	s := new(memory.Store)
+	x := serve(t, s)
+	if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(keys.ControlHits(), []byte("garbage"))}}); err != nil {
+		t.Fatal(err)
+	}
+	x.do("GET", "/v1/ready", "", nil).is(200)
 }
 
 // After Close, requests are refused; health is not.
