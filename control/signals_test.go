@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weft-go/weft/checkpoint"
@@ -253,35 +255,81 @@ func TestASignalThatStarts(t *testing.T) {
 	s.call(sender, "POST", at("v", "signals", "go"), `{}`).is(t, 404, "not_found")
 }
 
-// Signals that wait are listed in pages, in both orders.
+// Signals that wait are listed in pages, in both orders: those of the inbox, then those whose acceptance is indeterminate.
 func TestListSignals(t *testing.T) {
 	s := idle(t, nil)
 	s.start(acme, "wait", "w", nil)
-	var want []string
-	for i := range 5 {
-		id := fmt.Sprint("s", 5-i)
-		s.call(acme, "POST", at("w", "signals", "go"), map[string]any{"signalId": id, "payload": i}).is(t, 200, "")
-		want = append(want, id)
+	send := func(id string) {
+		s.call(acme, "POST", at("w", "signals", "go"), map[string]any{"signalId": id}).is(t, 200, "")
 	}
+	lose := storage.Batch{Ops: []storage.Op{storage.DeleteRange(keys.InboxFrom("@acme/prod/w", 0))}}
+	for _, id := range []string{"z", "x", "a:b", "y"} {
+		send(id)
+		lose.Ops = append(lose.Ops, storage.Delete(keys.Accepted("@acme/prod/w", "go", id)))
+	}
+	if err := s.store.Commit(t.Context(), lose); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"s5", "s4", "s3", "s2", "s1"} {
+		send(id)
+	}
+	want := []string{"s5", "s4", "s3", "s2", "s1", "a:b", "x", "y", "z"}
 	for _, order := range []string{"asc", "desc"} {
-		var got []string
-		for cursor, more := "", true; more; {
-			r := s.call(acme, "GET", at("w", "signals")+"?limit=2&sortOrder="+order+"&cursor="+url.QueryEscape(cursor), nil).is(t, 200, "")
-			for _, d := range r.data() {
-				got = append(got, fmt.Sprint(d["signalId"]))
+		for limit := range 10 {
+			var got []string
+			for cursor, more := "", true; more; {
+				r := s.call(acme, "GET", at("w", "signals")+fmt.Sprintf("?limit=%d&sortOrder=%s&cursor=%s", limit+1, order, url.QueryEscape(cursor)), nil).is(t, 200, "")
+				for _, d := range r.data() {
+					got = append(got, fmt.Sprint(d["signalId"]))
+				}
+				cursor, more = r.text("tail"), r.body["hasMore"] == true
 			}
-			cursor, more = r.text("tail"), r.body["hasMore"] == true
-		}
-		if order == "desc" {
-			for i, j := 0, len(got)-1; i < j; i, j = i+1, j-1 {
-				got[i], got[j] = got[j], got[i]
+			if order == "desc" {
+				slices.Reverse(got)
 			}
-		}
-		if fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%s: got %v, want %v", order, got, want)
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s, %d a page: got %v, want %v", order, limit+1, got, want)
+			}
 		}
 	}
 	s.start(acme, "wait", "v", nil)
 	cursor := s.call(acme, "GET", at("w", "signals")+"?limit=1", nil).text("cursor")
 	s.call(acme, "GET", at("v", "signals")+"?cursor="+cursor, nil).is(t, 400, "invalid_request")
+}
+
+// An inboxCounter counts the entries of inboxes that are read.
+type inboxCounter struct {
+	storage.Storage
+	read atomic.Int64
+}
+
+func (s *inboxCounter) Unwrap() storage.Storage { return s.Storage }
+
+func (s *inboxCounter) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	page, err := s.Storage.Scan(ctx, r)
+	if bytes.HasPrefix(r.Start, []byte("inbox:")) {
+		s.read.Add(int64(len(page)))
+	}
+	return page, err
+}
+
+// A page of the signals of an inbox costs as much as it has, in both orders, however many wait.
+func TestAPageOfManySignals(t *testing.T) {
+	store := &inboxCounter{Storage: new(memory.Store)}
+	s := idle(t, store)
+	s.start(acme, "wait", "w", nil)
+	for range 100 {
+		s.call(acme, "POST", at("w", "signals", "go"), `{}`).is(t, 200, "")
+	}
+	for _, order := range []string{"asc", "desc"} {
+		cursor := ""
+		for range 3 {
+			before := store.read.Load()
+			r := s.call(acme, "GET", at("w", "signals")+"?limit=2&sortOrder="+order+"&cursor="+url.QueryEscape(cursor), nil).is(t, 200, "")
+			if n := store.read.Load() - before; len(r.data()) != 2 || n != 3 {
+				t.Errorf("%s: a page of %d signals has read %d, want 2 and one more", order, len(r.data()), n)
+			}
+			cursor = r.text("tail")
+		}
+	}
 }

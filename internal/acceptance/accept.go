@@ -406,10 +406,9 @@ func Place(ctx context.Context, s storage.Storage, workflowID, name, id string) 
 }
 
 // Unaccounted yields the payloads of a workflow that have no accepted response:
-// names and sizes.
-func Unaccounted(ctx context.Context, s storage.Storage, workflowID string) iter.Seq2[Waiting, error] {
+// names and sizes. r is keys.Signals of the workflow, or a part of it.
+func Unaccounted(ctx context.Context, s storage.Storage, workflowID string, r storage.Range) iter.Seq2[Waiting, error] {
 	return func(yield func(Waiting, error) bool) {
-		r := keys.Signals(workflowID)
 		r.Limit = 16 // payloads may be large
 		for entry, err := range storage.All(ctx, s, r) {
 			w, found := Waiting{}, false

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -30,7 +31,7 @@ func (e *Reader) Signals(ctx context.Context, id string) iter.Seq2[weft.SignalIn
 			}
 			last = end
 		}
-		for w, err := range acceptance.Unaccounted(ctx, e.Store, id) {
+		for w, err := range acceptance.Unaccounted(ctx, e.Store, id, keys.Signals(id)) {
 			if err == nil {
 				err = e.SameGeneration(ctx, wf) // a purge deletes one record after the other
 			}

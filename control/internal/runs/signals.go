@@ -1,15 +1,12 @@
 package runs
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/control/internal/operation"
@@ -192,16 +189,6 @@ type signalPlace struct {
 	ID   string `cbor:"4,keyasint,omitempty"`
 }
 
-func (p signalPlace) compare(q signalPlace) int {
-	if p.Rest != q.Rest {
-		if q.Rest {
-			return -1
-		}
-		return 1
-	}
-	return cmp.Or(cmp.Compare(p.Seq, q.Seq), strings.Compare(p.Name, q.Name), strings.Compare(p.ID, q.ID))
-}
-
 // listSignals answers a page of the signals of a run that it has not received.
 func listSignals(ctx context.Context, c *call, p *signalListParams) (operation.Answer, error) {
 	id, err := c.at(p.RunID)
@@ -219,11 +206,7 @@ func listSignals(ctx context.Context, c *call, p *signalListParams) (operation.A
 		}
 	}
 	page := weft.Page[signalBody]{Next: p.Cursor}
-	if p.Ascending() {
-		page.Data, err = c.signalsUp(ctx, id, from, p.Most()+1)
-	} else {
-		page.Data, err = c.signalsDown(ctx, id, from, p.Most()+1)
-	}
+	page.Data, err = c.waitingSignals(ctx, id, from, p.Ascending(), p.Most()+1)
 	if err != nil {
 		return operation.Answer{}, err
 	}
@@ -236,66 +219,65 @@ func listSignals(ctx context.Context, c *call, p *signalListParams) (operation.A
 	return operation.Answer{Body: page}, err
 }
 
-// signalsUp returns the first signals behind a place, at most limit of them.
-func (c *call) signalsUp(ctx context.Context, id string, from *signalPlace, limit int) (found []signalBody, err error) {
-	for s, err := range c.waitingSignals(ctx, id, from) {
-		if err != nil {
-			return nil, err
-		}
-		if found = append(found, s); len(found) == limit {
-			break
-		}
-	}
-	return found, nil
-}
-
-// signalsDown returns the last signals before a place, at most limit of them, the last one first.
-func (c *call) signalsDown(ctx context.Context, id string, from *signalPlace, limit int) (found []signalBody, err error) {
-	for s, err := range c.waitingSignals(ctx, id, nil) {
-		if err != nil {
-			return nil, err
-		}
-		if from != nil && s.at.compare(*from) >= 0 {
-			break
-		}
-		found = append(found, s)
-	}
-	found = found[max(0, len(found)-limit):]
-	slices.Reverse(found)
-	return found, nil
-}
-
-// waitingSignals yields the signals of a run that it has not received, behind a place.
-func (c *call) waitingSignals(ctx context.Context, id string, from *signalPlace) iter.Seq2[signalBody, error] {
-	return func(yield func(signalBody, error) bool) {
-		seq := uint64(0)
-		if from != nil && !from.Rest {
-			seq = from.Seq + 1
-		}
-		for last := from != nil && from.Rest; !last; {
-			page, end, err := acceptance.Inbox(ctx, c.Store, id, seq, storage.DefaultLimit)
+// waitingSignals returns the first signals behind a place, upwards or downwards, that a run has not received: at most
+// limit. It reads no signal of the inbox beside these, because there may be any number.
+func (c *call) waitingSignals(ctx context.Context, id string, from *signalPlace, up bool, limit int) (found []signalBody, err error) {
+	inbox, rest := keys.InboxFrom(id, 0), keys.Signals(id)
+	accepted := func() error {
+		for e, err := range storage.All(ctx, c.Store, inbox) {
 			if err != nil {
-				yield(signalBody{}, err)
-				return
+				return err
 			}
-			for _, w := range page {
-				seq = w.Seq + 1
-				if !yield(signalOf(w, false, signalPlace{Seq: w.Seq}), nil) {
-					return
-				}
+			w, err := acceptance.OpenPlace(e)
+			if err != nil {
+				return err
 			}
-			last = end
+			if found = append(found, signalOf(w, false, signalPlace{Seq: w.Seq})); len(found) == limit {
+				break
+			}
 		}
-		for w, err := range acceptance.Unaccounted(ctx, c.Store, id) {
-			at := signalPlace{Rest: true, Name: w.Name, ID: w.ID}
-			if err == nil && from != nil && at.compare(*from) <= 0 {
-				continue
+		return nil
+	}
+	indeterminate := func() error {
+		for w, err := range acceptance.Unaccounted(ctx, c.Store, id, rest) {
+			if err != nil {
+				return err
 			}
-			if !yield(signalOf(w, true, at), err) || err != nil {
-				return
+			if found = append(found, signalOf(w, true, signalPlace{Rest: true, Name: w.Name, ID: w.ID})); len(found) == limit {
+				break
 			}
+		}
+		return nil
+	}
+	parts := []func() error{accepted, indeterminate}
+	if !up {
+		inbox.Reverse, rest.Reverse = true, true
+		slices.Reverse(parts)
+	}
+	if from != nil {
+		part, key := &inbox, keys.Inbox(id, from.Seq)
+		if from.Rest {
+			part, key = &rest, keys.Signal(id, from.Name, from.ID)
+		}
+		if up {
+			part.Start = append(key, 0)
+		} else {
+			part.End = key
+		}
+		if from.Rest == up {
+			parts = parts[1:] // the first one ends before this place
 		}
 	}
+	for _, read := range parts {
+		inbox.Limit = limit - len(found)
+		if inbox.Limit == 0 {
+			break
+		}
+		if err := read(); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
 }
 
 type clearParams struct {
