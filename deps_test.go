@@ -101,7 +101,7 @@ var arrows = map[string][]string{
 	"internal/stage":                     {"storage"},
 	"internal/sweep":                     {"storage", "storage/storagetest", "checkpoint", "engine", "internal/integrity", "internal/keys", "internal/journal"},
 	"internal/integrity":                 {"internal/world", "checkpoint", "storage", "internal/bulk", "internal/deployment", "internal/schedule", "internal/acceptance", "internal/journal", "internal/keys", "internal/reconcile", "internal/record", "internal/chunks"},
-	"enginetest":                         {"engine", "activity", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep", "internal/journal", "internal/chunks", "internal/keys"},
+	"enginetest":                         {"engine", "activity", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep", "internal/run", "internal/journal", "internal/chunks", "internal/keys"},
 	"internal/programs":                  {"engine", "activity", "future", "signal", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep"},
 	"internal/golden":                    {"internal/record"},
 	"internal/storebench":                {"storage"},

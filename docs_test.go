@@ -64,6 +64,59 @@ func TestPrograms(t *testing.T) {
 	vet(t, all)
 }
 
+// TestTourReleasesItsRooms cancels the tour of the guide to workflow functions when everything but its guide is there.
+func TestTourReleasesItsRooms(t *testing.T) {
+	dir := shop(t)
+	write(t, "workflows.md", filepath.Join(dir, "tours.go"), programs(t, "docs/guides/workflows.md")[0])
+	write(t, "this test", filepath.Join(dir, "tours_test.go"), `package tours
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/enginetest"
+)
+
+func TestCancel(t *testing.T) {
+	enginetest.Run(t, []engine.Definition{hire, book}, func(t *testing.T, eng *engine.Engine) {
+		h, err := book.Start(t.Context(), eng, "tour-1", Tour{Stays: []string{"Aurora", "Borea"}, Guide: "ann"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := confirmed.Send(t.Context(), eng, "tour-1", "yes", nil); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if err := h.Cancel(t.Context(), engine.Actor{Name: "ann", Reason: "rain"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Result(t.Context()); !errors.Is(err, engine.ErrCancelled) {
+			t.Errorf("the tour: %v", err)
+		}
+		released := 0
+		for c, err := range eng.History(t.Context(), "tour-1") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range c.Events {
+				if e.Kind == "settled" && e.Of == "compensation" {
+					released++
+				}
+			}
+		}
+		if released != 2 {
+			t.Errorf("%d rooms were released, want 2", released)
+		}
+	})
+}
+`)
+	if out, err := command(dir, "go", "test", ".").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // vet checks examples by the files that they are from: each is a package of its own, in a module that uses this one or
 // otelweft.
 func vet(t *testing.T, all map[string][]string) {

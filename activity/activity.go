@@ -159,7 +159,8 @@ const (
 	AwaitOperator               // the operation waits for an operator, who answers with engine.Engine.Resolve
 )
 
-// Options override the definition for one call. Zero fields change nothing.
+// Options override the definition for one call. A field that is zero changes nothing. A Retry replaces
+// the definition's as a whole: its zero fields are the defaults.
 type Options struct {
 	IdempotencyKey        string
 	Retry                 Retry

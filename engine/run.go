@@ -256,9 +256,9 @@ func All[T any](run *Run, fs ...*future.Future[T]) ([]T, error) {
 // branch that failed is the zero value. After the workflow was cancelled, or the time limit
 // of run has passed, Map starts no further branches.
 //
-// The limit may be changed while runs are in progress: it is no part of their histories. The
-// exception is a lower limit for a run whose branches clean up after the end of their scope: the
-// run may be held, and continues with the old limit.
+// The limit may be changed while runs are in progress: it is no part of their histories. Do not
+// lower it while a run that was cancelled, or whose time limit has passed, still cleans up in its
+// branches: that run may be held, until the old limit is back.
 func Map[In, Out any](run *Run, name string, limit int, in []In, f func(run *Run, in In) (Out, error)) ([]Out, error) {
 	return inner.Map(run.handle(), name, limit, in, func(run *inner.Handle, in In) (Out, error) { return f((*Run)(run), in) })
 }

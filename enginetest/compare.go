@@ -184,10 +184,8 @@ func (p *played) ended(calm *played, explained bool) (fs []finding) {
 		switch {
 		case is.status == "":
 			wrong(id, id+" is not there; undisturbed it ended as "+shown(was))
-		case is.status == held+string(engine.ReasonNonDeterminism):
-			wrong(id, id+" is held: "+is.result,
-				"The workflow function did something else when it was replayed. Time, chance and the world must come",
-				"to it through its *engine.Run, an activity, a step or a signal.")
+		case strings.HasPrefix(is.status, held):
+			fs = append(fs, isHeld(id, is))
 		case was.status == is.status:
 			what := "result"
 			if is.status == string(checkpoint.StatusFailed) {
@@ -208,6 +206,26 @@ func (p *played) ended(calm *played, explained bool) (fs []finding) {
 		}
 	}
 	return fs
+}
+
+// held reports the runs that are held.
+func (p *played) held() (fs []finding) {
+	for _, id := range slices.Sorted(maps.Keys(p.ends)) {
+		if e := p.ends[id]; strings.HasPrefix(e.status, held) {
+			fs = append(fs, isHeld(id, e))
+		}
+	}
+	return fs
+}
+
+func isHeld(id string, e end) finding {
+	lines := []string{id + " is " + e.String()}
+	if e.status == held+string(engine.ReasonNonDeterminism) {
+		lines = append(lines,
+			"The workflow function did something else when it was replayed. Time, chance and the world must come",
+			"to it through its *engine.Run, an activity, a step or a signal.")
+	}
+	return finding{"end of " + id, lines}
 }
 
 var number = regexp.MustCompile(`\d+`)

@@ -2,9 +2,11 @@ package enginetest
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -211,6 +213,55 @@ func (c *countedStore) Close() error {
 	return c.Store.Close()
 }
 
+// A transaction is a commit: it fails in all ways, and counts as a step.
+func TestTransactionsFailInAllWays(t *testing.T) {
+	path := ""
+	scenario := func(*Recorder) Scenario {
+		s := ordering(simple(func(run *engine.Run) (string, error) {
+			forgotten := "no seat"
+			_, err := sqlite.Transact(run, "book", func(ctx context.Context, tx *sql.Tx) (string, error) {
+				forgotten = "seat 7" // a replay does not call this function
+				for _, statement := range []string{"CREATE TABLE IF NOT EXISTS seats (n INTEGER)", "INSERT INTO seats VALUES (7)"} {
+					if _, err := tx.ExecContext(ctx, statement); err != nil {
+						return "", err
+					}
+				}
+				return "", nil
+			})
+			return forgotten, err
+		}))
+		s.Open = func(t testing.TB) storage.Storage {
+			path = filepath.Join(t.TempDir(), "store")
+			store, err := sqlite.Open(path, &sqlite.Options{Relaxed: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return store
+		}
+		s.Check = func(t testing.TB, _ *Recorder) {
+			host, err := sql.Open("sqlite", "file:"+path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer host.Close()
+			rows := 0
+			if err := host.QueryRow("SELECT count(*) FROM seats").Scan(&rows); err != nil || rows != 1 {
+				t.Errorf("%d rows, want 1; %v", rows, err)
+			}
+		}
+		return s
+	}
+	r := everywhere(t, scenario)
+	found(t, r, ", transaction, after it was written:\n    result of order-42 differs:\n        here         \"no seat\"\n        undisturbed  \"seat 7\"\n")
+	if s := r.String(); strings.Contains(s, "rows") {
+		t.Errorf("the rows are not right:\n%s", s)
+	}
+	calm, _ := undisturbed(t, scenario)
+	if n := len(slices.DeleteFunc(calm.calls, func(c call) bool { return !c.step || c.words != "transaction" })); n != 1 {
+		t.Errorf("%d steps are transactions, want 1", n)
+	}
+}
+
 func TestMayRepeat(t *testing.T) {
 	found(t, everywhere(t, func(world *Recorder) Scenario {
 		s := ordering(checkout(&bank{world: world}, false))
@@ -238,7 +289,7 @@ func TestBrokenWorkflowsAreFound(t *testing.T) {
 				}
 				return step(run, "last")
 			}))
-		}, []string{"order-42 is held: engine: replay of \"order-42\": operation 1 was step step 1 and is now step step 2 (at enginetest/crash_test.go:", "Time, chance and the world must come"}},
+		}, []string{"order-42 is held for non-determinism: engine: replay of \"order-42\": operation 1 was step step 1 and is now step step 2 (at enginetest/crash_test.go:", "Time, chance and the world must come"}},
 		"another result": {func(*Recorder) Scenario {
 			times := 0
 			return ordering(simple(func(run *engine.Run) (string, error) {
@@ -295,6 +346,37 @@ func TestBrokenWorkflowsAreFound(t *testing.T) {
 			answer := &signal.Signal[string]{Name: "answer"}
 			return ordering(simple(func(run *engine.Run) (string, error) { return answer.Receive(run) }))
 		}, []string{"undisturbed:\n    order-42 has not ended: 400 days after Drive had returned it is running and waits for [receive answer]"}},
+		"a definition that is not valid": {func(*Recorder) Scenario {
+			charge := &activity.Activity[string, string]{
+				Name:   "charge",
+				Settle: time.Minute, // without a Verify
+				Run:    func(context.Context, string) (string, error) { return "", nil },
+			}
+			return ordering(simple(func(run *engine.Run) (string, error) { return charge.Do(run, "o") }))
+		}, []string{"undisturbed:\n    order-42 is held for bad-definition: "}},
+		"another operation after a pause": {func(*Recorder) Scenario {
+			noon := time.Now().Add(12 * time.Hour)
+			return ordering(simple(func(run *engine.Run) (string, error) {
+				if time.Now().Before(noon) {
+					if _, err := step(run, "early"); err != nil {
+						return "", err
+					}
+				}
+				if err := run.Sleep(24 * time.Hour); err != nil {
+					return "", err
+				}
+				return step(run, "last")
+			}))
+		}, []string{"undisturbed:\n    order-42 is held for non-determinism: engine: replay of \"order-42\": operation 1 was step early", "Time, chance and the world must come"}},
+		"an operator who does not answer": {func(*Recorder) Scenario {
+			charge := &activity.Activity[string, string]{
+				Name:            "charge",
+				IdempotencyKey:  func(order string) string { return order },
+				OnIndeterminate: activity.AwaitOperator,
+				Run:             func(context.Context, string) (string, error) { return "", errors.New("connection lost") },
+			}
+			return ordering(simple(func(run *engine.Run) (string, error) { return charge.Do(run, "o") }))
+		}, []string{"undisturbed:\n    order-42 has not ended: 400 days after Drive had returned it is running", "; indeterminate: "}},
 		"another story each time": {tellsAnother(), []string{"played twice, undisturbed:\n    the effects were map[told 1:1] and then map[told 2:1]."}},
 		"what Check says": {func(world *Recorder) Scenario {
 			s := ordering(simple(func(run *engine.Run) (string, error) { return step(run, "first") }))
@@ -359,6 +441,35 @@ func TestTheDeadHaveNoEffect(t *testing.T) {
 	if s := r.String(); strings.Contains(s, "(quick settled)") {
 		t.Errorf("found:\n%s\nwant nothing at the commit of quick", s)
 	}
+}
+
+// A run that needs an operator and is not held continues, and is played to its end.
+func TestUnresponsiveAttemptIsNoEnd(t *testing.T) {
+	_, r := undisturbed(t, func(world *Recorder) Scenario {
+		attempts := 0
+		slow := &activity.Activity[string, string]{Name: "slow", Run: func(context.Context, string) (string, error) {
+			if attempts++; attempts == 1 {
+				time.Sleep(10 * time.Minute) // ignores the context
+			}
+			return "", nil
+		}}
+		s := ordering(simple(func(run *engine.Run) (string, error) {
+			if _, err := slow.Do(run, ""); err != nil {
+				return "", err
+			}
+			return engine.Step(run, "mail", func(ctx context.Context) (string, error) {
+				world.Effect(ctx, "mail sent")
+				return "", nil
+			})
+		}))
+		s.Check = func(t testing.TB, world *Recorder) {
+			if n := world.Count("mail sent"); n != 1 {
+				t.Errorf("mail was sent %d times", n)
+			}
+		}
+		return s
+	})
+	found(t, r)
 }
 
 // A workflow without an end, with pauses or without, is ended and reported: by itself, and also

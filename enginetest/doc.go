@@ -9,4 +9,7 @@
 //   - [CrashOften] plays it with many crashes in one play, for what is too long for that.
 //   - [Replay] checks that today's code still replays histories that were exported
 //     before.
+//
+// Their engines have the default configuration: payloads are JSON. For a codec, and for what else your
+// engine.Config has, make an engine in a testing/synctest bubble, as docs/guides/testing.md shows.
 package enginetest

@@ -15,7 +15,7 @@ import (
 type way struct {
 	fault         storagetest.Fault
 	before, after string // the description before and after that of the call
-	writes        bool   // only commits can fail so
+	writes        bool   // only what writes can fail so
 }
 
 // ways are all ways. A read that fails is the same before and after it.
@@ -26,6 +26,9 @@ var ways = []way{
 	{storagetest.ErrorAfter, "error of", "which was written all the same", true},
 	{storagetest.CancelMiddle, "context cancelled in", "", false},
 }
+
+// transaction describes the transaction of a step. What it writes is not known when it begins.
+const transaction = "transaction"
 
 // A place is where a play was disturbed, in words: "crash at store call 7 of 9, commit
 // of checkpoint 2 of order-42 (charge settled), before it was written".
@@ -39,7 +42,7 @@ func (w way) place(call, calls int, what string, write bool) place {
 	if write && w.after != "" {
 		s += ", " + w.after
 	}
-	return place{s, strings.HasPrefix(what, "commit of checkpoint")}
+	return place{s, what == transaction || strings.HasPrefix(what, "commit of checkpoint")}
 }
 
 // A reader describes calls to the store in words. It remembers the first checkpoint of
@@ -62,6 +65,8 @@ func (r *reader) words(c storagetest.Call, appended []journal.Appended) string {
 		return "read of " + r.record(c.Key)
 	case "Scan":
 		return "search for " + r.list(c.Range.Start)
+	case "Transact":
+		return transaction
 	}
 	step, deed := "", ""
 	for _, a := range appended {

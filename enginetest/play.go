@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -39,7 +40,7 @@ type played struct {
 	calls    []call
 	words    reader
 	struck   string // the last call that failed; "": none
-	wrote    bool   // it is a commit
+	wrote    bool   // it writes
 	deaths   int    // of processes
 	effects  []Effect
 	keyed    map[string]bool // activities with an idempotency key
@@ -61,7 +62,7 @@ type call struct {
 	words string
 	nth   int // of those with these words, from 1
 	write bool
-	step  bool // a commit that is no renewal of a lease
+	step  bool // a commit, or a transaction, that is no renewal of a lease
 }
 
 // An end is how a workflow stands when everything is over.
@@ -70,7 +71,7 @@ type end struct {
 	result string // or why it failed, or what it waits for
 }
 
-// held is the start of the status of a run that needs an operator.
+// held is the start of the status of a run that is held.
 const held = "held for "
 
 func (e end) String() string {
@@ -111,7 +112,7 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, strike s
 		Config: engine.Config{Workflows: sc.Workflows, Queues: sc.queues(), Deployment: deployment},
 		Before: p.activate,
 		Decide: func(c storagetest.Call) storagetest.Fault {
-			now := call{words: p.words.read(c), write: c.Method == "Commit"}
+			now := call{words: p.words.read(c), write: c.Method == "Commit" || c.Method == "Transact"}
 			now.step = now.write && !c.Batch.Urgent
 			met[now.words]++
 			now.nth = met[now.words]
@@ -257,12 +258,14 @@ func (p *played) look(ctx context.Context, eng *engine.Engine) (open []string) {
 		e := end{status: string(i.Status)}
 		// On a store with one opener at a time, this engine does not see the engine
 		// that runs the workflows.
-		needs := slices.DeleteFunc(i.Attention, func(a engine.Attention) bool { return a.Reason == engine.ReasonUnregistered })
+		holding := slices.DeleteFunc(i.Attention, func(a engine.Attention) bool {
+			return a.Reason == engine.ReasonUnregistered || !run.Holds(a.Reason)
+		})
 		switch {
 		case i.Status.Terminal():
 			e.result = outcome(ctx, eng, i.ID)
-		case len(needs) > 0:
-			e = end{held + string(needs[0].Reason), needs[0].Detail}
+		case len(holding) > 0:
+			e = end{held + string(holding[0].Reason), holding[0].Detail}
 		default:
 			open = append(open, i.ID)
 		}
@@ -274,8 +277,13 @@ func (p *played) look(ctx context.Context, eng *engine.Engine) (open []string) {
 // waitsFor records what a workflow waits for that has not ended at some time.
 func (p *played) waitsFor(ctx context.Context, eng *engine.Engine, id, when string) {
 	e := end{status: "not ended", result: when + " it is " + string(p.ends[id].status)}
-	if i, err := eng.Describe(ctx, id); err == nil && len(i.Waiting) > 0 {
-		e.result += fmt.Sprintf(" and waits for %v", i.Waiting)
+	if i, err := eng.Describe(ctx, id); err == nil {
+		if len(i.Waiting) > 0 {
+			e.result += fmt.Sprintf(" and waits for %v", i.Waiting)
+		}
+		for _, a := range i.Attention {
+			e.result += fmt.Sprintf("; %s: %s", a.Reason, a.Detail)
+		}
 	}
 	p.ends[id] = e
 	name := p.words.names.of(id)

@@ -17,7 +17,8 @@ import (
 // Replay runs workflows against each of the histories that the pattern, as of
 // filepath.Match, names: files that engine.Engine.Export wrote. The test fails where
 // today's code differs from the history; it names the file and the difference. No
-// activity and no step is run. It also fails if the pattern matches no file.
+// activity and no step is run. It also fails if the pattern matches no file. The payloads
+// must be JSON: if your engine has another codec, call its Replay instead.
 //
 // Export the histories of a few runs in progress before you change the code of their
 // workflow, and keep them beside the test. They contain your users' data: edit them,

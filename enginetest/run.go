@@ -29,7 +29,8 @@ var audit = engine.Actor{Name: "enginetest", Reason: "a test begins"}
 // lets two centuries pass in which no run changes.
 //
 // The engine serves the queues that the workflows name in their Defaults, without
-// limits.
+// limits. It has the default configuration otherwise, but polls once a year: a workflow
+// whose Retention has passed may be kept for that long.
 //
 // The log of the engine and of its runs goes to the test's output.
 func Run(t *testing.T, workflows []engine.Definition, f func(t *testing.T, eng *engine.Engine)) {
