@@ -46,7 +46,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.Pattern = to.pattern // as the ServeMux does, for middleware that logs it
-	key, x, p := g.read(w, r, to.pattern)
+	key, x, p := g.read(w, r, to.name)
 	if p == nil {
 		p = g.do(w, key, x)
 	}
@@ -58,7 +58,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // read checks all that can be checked without the ledger.
-func (g *guarded) read(w http.ResponseWriter, r *http.Request, pattern string) (idempotency.Key, *exchange, *problem) {
+func (g *guarded) read(w http.ResponseWriter, r *http.Request, name string) (idempotency.Key, *exchange, *problem) {
 	refuse := func(p *problem) (idempotency.Key, *exchange, *problem) { return idempotency.Key{}, nil, p }
 	tenant, err := g.Tenant(r)
 	if err != nil || tenant == "" {
@@ -79,7 +79,7 @@ func (g *guarded) read(w http.ResponseWriter, r *http.Request, pattern string) (
 	if p != nil {
 		return refuse(p)
 	}
-	key := idempotency.Key{Tenant: tenant, SourceType: g.endpoint(pattern, r), SourceID: id, Action: Action}
+	key := idempotency.Key{Tenant: tenant, SourceType: g.endpoint(name, r), SourceID: id, Action: Action}
 	return key, &exchange{guarded: g, w: w, r: r, request: q, body: body}, nil
 }
 
