@@ -96,6 +96,9 @@ func (g *guarded) do(w http.ResponseWriter, key idempotency.Key, x *exchange) *p
 	receipt, err := effect.Do(ctx, g.Ledger, key, x.request)
 
 	if out, ok := errors.AsType[*unsealed](err); ok {
+		if out.fate == release {
+			NoEffect(x.r.Context()) // of a guard around this one
+		}
 		out.answer.send(w)
 		return nil
 	}
@@ -152,7 +155,10 @@ func NoEffect(ctx context.Context) {
 }
 
 // unsealed is the error of a handler whose answer its client gets, although it is not stored.
-type unsealed struct{ answer *answer }
+type unsealed struct {
+	answer *answer
+	fate   fate
+}
 
 func (e *unsealed) Error() string { return fmt.Sprintf("the handler answered %d", e.answer.status) }
 
@@ -175,9 +181,9 @@ func (x *exchange) run(ctx context.Context) (Response, error) {
 	}
 	switch fate {
 	case release:
-		return Response{}, activity.NoEffect(&unsealed{a})
+		return Response{}, activity.NoEffect(&unsealed{a, fate})
 	case doubt:
-		return Response{}, &unsealed{a}
+		return Response{}, &unsealed{a, fate}
 	}
 	x.answer = a
 	return a.response(x.w.Header()), nil
