@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -211,6 +212,35 @@ func TestFaultsOfTheHost(t *testing.T) {
 		}
 		reserved, err = idempotency.Reservation{EffectID: "id"}, nil
 		is(t, consumer.Do(t.Context(), l, &reserving, message, order{}), consumer.Ack, idempotency.DecidedNew)
+	})
+}
+
+// FEN-44: a Reserve that heeds its context ends after the Effect's Timeout, although a delivery has no end: the message comes
+// again. One that takes its time is waited for.
+func TestReserveEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, new(memory.Store))
+		ship := &idempotency.Effect[order, string]{Name: "ship", Run: func(context.Context, order) (string, error) { return "", nil }}
+		ship.Reserve = func(ctx context.Context, o order) (idempotency.Reservation, error) {
+			select {
+			case <-ctx.Done():
+				return idempotency.Reservation{}, context.Cause(ctx)
+			case <-time.After(time.Duration(o.Looms) * time.Second):
+				return idempotency.Reservation{EffectID: "id"}, nil
+			}
+		}
+		for _, timeout := range []time.Duration{0, time.Minute} {
+			ship.Timeout = timeout
+			want := cmp.Or(timeout, idempotency.DefaultTimeout)
+			begun := time.Now()
+			o := consumer.Do(t.Context(), l, ship, message, order{Looms: 3600})
+			is(t, o, consumer.Retry, "")
+			if d := time.Since(begun); d != want || !errors.Is(o.Err, activity.ErrTimeout) {
+				t.Errorf("%v after %v, want %v after %v", o.Err, d, activity.ErrTimeout, want)
+			}
+		}
+		is(t, consumer.Do(t.Context(), l, ship, message, order{Looms: 20}), consumer.Ack, idempotency.DecidedNew)
+		l.Close()
 	})
 }
 
