@@ -414,21 +414,39 @@ func TestSeveralEffectsInOneTransaction(t *testing.T) {
 	if _, err := db.ExecContext(ctx, "CREATE TABLE book (what TEXT)"); err != nil {
 		t.Fatal(err)
 	}
+	never := activity.NoEffect(activity.Permanent(errGone))
+	type end struct {
+		consumer.Next
+		idempotency.Decision
+	}
+	happens, again := end{consumer.Ack, idempotency.DecidedNew}, end{consumer.Ack, idempotency.DecidedDuplicate}
 	for _, c := range []struct {
 		commit bool
-		want   idempotency.Decision
-	}{{false, idempotency.DecidedNew}, {true, idempotency.DecidedNew}, {true, idempotency.DecidedDuplicate}} {
+		err    error // of the second effect
+		want   [2]end
+	}{
+		{false, nil, [2]end{happens, happens}},
+		{false, activity.NoEffect(errGone), [2]end{happens, {consumer.Retry, idempotency.DecidedReleased}}},
+		{false, never, [2]end{happens, {consumer.DeadLetter, idempotency.DecidedReleased}}},
+		{true, nil, [2]end{happens, happens}},
+		{true, nil, [2]end{again, again}},
+	} {
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		in := l.In(store.WithTx(tx))
-		for _, name := range []string{"book", "ship"} {
+		for i, name := range []string{"book", "ship"} {
 			e := &idempotency.Effect[order, string]{Name: name, Run: func(ctx context.Context, _ order) (string, error) {
-				_, err := tx.ExecContext(ctx, "INSERT INTO book VALUES (?)", name)
-				return name, err
+				if _, err := tx.ExecContext(ctx, "INSERT INTO book VALUES (?)", name); err != nil {
+					return "", err
+				}
+				if name == "ship" {
+					return "", c.err
+				}
+				return name, nil
 			}}
-			is(t, consumer.Do(ctx, in, e, message, order{}), consumer.Ack, c.want)
+			is(t, consumer.Do(ctx, in, e, message, order{}), c.want[i].Next, c.want[i].Decision)
 		}
 		end := tx.Rollback
 		if c.commit {
@@ -441,6 +459,21 @@ func TestSeveralEffectsInOneTransaction(t *testing.T) {
 	var rows int
 	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM book").Scan(&rows); err != nil || rows != 2 {
 		t.Errorf("%d rows, %v; want 2", rows, err)
+	}
+
+	// Whatever this delivery says of itself, the one before may have had its effect.
+	doubtful := &idempotency.Effect[order, string]{Name: "bill", OnAbandoned: idempotency.TakeOver}
+	doubtful.Run = func(context.Context, order) (string, error) { return "", errGone }
+	is(t, consumer.Do(ctx, l, doubtful, message, order{}), consumer.Retry, idempotency.DecidedIndeterminate)
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	doubtful.Run = func(context.Context, order) (string, error) { return "", never }
+	o := consumer.Do(ctx, l.In(store.WithTx(tx)), doubtful, message, order{})
+	if is(t, o, consumer.Retry, idempotency.DecidedReleased); !errors.Is(o.Err, errGone) {
+		t.Errorf("%v, want %v", o.Err, errGone)
 	}
 }
 
