@@ -91,6 +91,9 @@ func TestEndsOfRun(t *testing.T) {
 			}}
 			first := consumer.Do(t.Context(), l, ship, message, order{ID: "order-1"})
 			is(t, first, c.next[0], c.decisions[0])
+			if want := map[idempotency.Decision]time.Duration{"released": 5 * time.Second, "indeterminate": time.Minute}[first.Decision]; first.After != want {
+				t.Errorf("after %v, want %v", first.After, want)
+			}
 			if c.err != nil && !errors.Is(first.Err, errGone) && errors.Is(c.err, errGone) && first.Decision != idempotency.DecidedFailed {
 				t.Errorf("the error is %v, want %v", first.Err, errGone)
 			}
@@ -244,7 +247,7 @@ func TestReserveEnds(t *testing.T) {
 	})
 }
 
-// FEN-40, FEN-44: while a delivery is in progress, others of the message are to be delivered again. They do not
+// FEN-40, FEN-44: while a delivery is in progress, others of the message are to be delivered again, when its error says. They do not
 // wait. The claim has no end of its own: three days later they still are.
 func TestInProgressIsNotAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -261,7 +264,12 @@ func TestInProgressIsNotAcknowledged(t *testing.T) {
 			time.Sleep(after)
 			synctest.Wait()
 			begun := time.Now()
-			is(t, consumer.Do(t.Context(), l, ship, message, order{}), consumer.Retry, idempotency.DecidedInProgress)
+			o := consumer.Do(t.Context(), l, ship, message, order{})
+			is(t, o, consumer.Retry, idempotency.DecidedInProgress)
+			var busy *idempotency.InProgressError
+			if !errors.As(o.Err, &busy) || o.After != busy.RetryAfter || o.After == 5*time.Second {
+				t.Errorf("after %v: %v", o.After, o.Err)
+			}
 			if waited := time.Since(begun); waited != 0 {
 				t.Errorf("a delivery waited for another one: %v", waited)
 			}
@@ -327,15 +335,21 @@ func TestStaleIsAcknowledged(t *testing.T) {
 	}
 }
 
-// FEN-17, FEN-42: a result is kept for 14 days from its seal, or for as long as the Effect says.
+// FEN-17, FEN-21, FEN-42: a result is kept for 14 days from its seal, or for as long as the policies or the Effect say.
 func TestRetention(t *testing.T) {
-	l := open(t, new(memory.Store))
-	for days, want := range map[int]int{0: 14, 3: 3, 30: 30} {
+	for _, c := range []struct{ policy, days, want int }{{0, 0, 14}, {0, 3, 3}, {30, 0, 30}, {30, 20, 20}} {
+		policies := idempotency.Policies{TTL: idempotency.TTLPolicy{WebhookDays: c.policy}}
+		l, err := idempotency.New(idempotency.Config{Storage: new(memory.Store), Policies: policies, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		days, want := c.days, c.want
 		ship := &idempotency.Effect[order, string]{
 			Name: "ship", Retention: time.Duration(days) * 24 * time.Hour,
 			Run: func(context.Context, order) (string, error) { return "", nil },
 		}
-		m := consumer.Message{Topic: "orders", Partition: "0", DedupeID: string(rune('A' + days))}
+		m := consumer.Message{Topic: "orders", Partition: "0", DedupeID: "7"}
 		is(t, consumer.Do(t.Context(), l, ship, m, order{}), consumer.Ack, idempotency.DecidedNew)
 		if ship.Wait != 0 || ship.Retention != time.Duration(days)*24*time.Hour {
 			t.Errorf("the Effect was changed: %+v", ship)
@@ -347,7 +361,7 @@ func TestRetention(t *testing.T) {
 			}
 			found = true
 			if got := i.Expires.Sub(i.SealedAt); got != time.Duration(want)*24*time.Hour {
-				t.Errorf("Retention of %d days: kept for %v, want %d days", days, got, want)
+				t.Errorf("Retention of %d days, policies of %d: kept for %v, want %d days", days, c.policy, got, want)
 			}
 		}
 		if !found {
