@@ -58,7 +58,7 @@ var arrows = map[string][]string{
 	"idempotency/idemhttp":               {"idempotency", "activity", "internal/canon", "internal/httpheader", "github.com/dunglas/httpsfv"},
 	"internal/httpheader":                {"github.com/dunglas/httpsfv"},
 	"idempotency/webhook":                {"idempotency", "github.com/standard-webhooks/standard-webhooks/libraries/go"},
-	"idempotency/consumer":               {"idempotency", "storage"},
+	"idempotency/consumer":               {"idempotency", "activity", "storage"},
 	"control":                            {".", "control/internal/audit", "control/internal/deployments", "control/internal/keyring", "control/internal/operation", "control/internal/records", "control/internal/runs", "control/wire", "engine", "idempotency", "internal/backoff", "internal/httpheader", "internal/keys", "internal/lock", "internal/record", "internal/settle", "internal/stage", "internal/worldhttp", "storage", "world", "github.com/creachadair/jrpc2", "github.com/go-json-experiment/json", "github.com/go-json-experiment/json/jsontext"},
 	"control/internal/operation":         {".", "activity", "control/internal/audit", "engine", "idempotency", "internal/backoff", "internal/canon", "internal/httpheader", "internal/ids", "internal/keys", "internal/lock", "internal/namespace", "internal/record", "internal/settle", "internal/stage", "signal", "storage", "github.com/go-json-experiment/json", "github.com/go-json-experiment/json/jsontext"},
 	"control/internal/audit":             {"control/internal/records", "internal/backoff", "internal/keys", "internal/lock", "internal/record", "storage", "github.com/oklog/ulid/v2"},

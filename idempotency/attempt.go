@@ -62,11 +62,11 @@ func (a *attempt) make(ctx context.Context) (o outcome, done bool) {
 
 // take claims the key. If it does not, it returns what make does.
 func (a *attempt) take(ctx context.Context) (o outcome, done, claimed bool) {
-	bounded, cancel := context.WithTimeout(ctx, max(a.wait, claimPatience))
-	defer cancel()
 	if err := a.reserved(ctx); err != nil {
 		return outcome{err: err}, true, false
 	}
+	bounded, cancel := context.WithTimeout(ctx, max(a.wait, claimPatience)) // of the store alone
+	defer cancel()
 	h, err := a.holders.Own(bounded)
 	if err != nil {
 		return outcome{err: err}, true, false
@@ -125,7 +125,7 @@ func (a *attempt) reserved(ctx context.Context) (err error) {
 	return nil
 }
 
-// callReserve calls Reserve. The request was checked before, so the error is not ErrInvalid, even if Reserve says so.
+// callReserve calls Reserve, with a limit of its own: ctx may have none. The request was checked before, so the error is not ErrInvalid, even if Reserve says so.
 func (a *attempt) callReserve(ctx context.Context) (_ Reservation, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -133,6 +133,8 @@ func (a *attempt) callReserve(ctx context.Context) (_ Reservation, err error) {
 		}
 		err = notInvalid(err)
 	}()
+	ctx, cancel := context.WithTimeoutCause(ctx, a.timeout, activity.ErrTimeout)
+	defer cancel()
 	c := &call{Context: ctx, ledger: a.core, job: a.job}
 	defer c.over.Store(true)
 	return a.reserve(c)

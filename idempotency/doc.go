@@ -48,7 +48,8 @@
 // a database in the transaction of the seal, with [Ledger.In].
 //
 // What was forgotten runs again. So keep results for at least twice as long as anybody repeats
-// a request: wall clocks err, and no two are compared.
+// a request: wall clocks err. A process whose clock is ahead forgets too early by as much, and what a process
+// has sealed while its clock was behind is forgotten too early by as much, by itself or by another process.
 package idempotency
 
 // The rest is for those who change this package.

@@ -53,8 +53,8 @@ type Effect[In, Out any] struct {
 
 	// Reserve chooses the effect's id, and data of up to 64 KiB, before the first attempt. They are
 	// stored with the claim and are the same in every attempt. An error of Reserve is returned,
-	// but not as ErrInvalid, and nothing is written. What cannot be stored is a *ConfigError. Without
-	// Reserve the id is eff_ and a ULID.
+	// but not as ErrInvalid, and nothing is written. What cannot be stored is a *ConfigError. Its context
+	// ends after Timeout. Without Reserve the id is eff_ and a ULID.
 	Reserve func(ctx context.Context, in In) (Reservation, error)
 
 	// EffectID returns the final id of an effect that happened. Without it the reserved id is final.
@@ -71,7 +71,7 @@ type Effect[In, Out any] struct {
 	// one.
 	Order *Order[In]
 
-	// Timeout limits one attempt. Zero is DefaultTimeout.
+	// Timeout limits one call of Run, and one of Reserve before it. Zero is DefaultTimeout.
 	Timeout time.Duration
 
 	// VerifyTimeout limits one call of Verify. Zero is activity.DefaultVerifyTimeout.

@@ -89,17 +89,18 @@ func TestDecisionsAreLogged(t *testing.T) {
 		}
 		<-c
 
+		unrenewed := func(_ context.Context, b storage.Batch, apply func() error) error {
+			if renews(b) {
+				return errDown
+			}
+			return apply()
+		}
 		k.Revision = "fence lost"
 		release := make(chan bool)
 		blocked := &idempotency.Effect[refund, string]{Name: "refund", Run: func(context.Context, refund) (string, error) { <-release; return "late", nil }}
 		c = start(t.Context(), l, blocked, k, one)
 		synctest.Wait()
-		s.onCommit(func(_ context.Context, b storage.Batch, apply func() error) error {
-			if renews(b) {
-				return errDown
-			}
-			return apply()
-		})
+		s.onCommit(unrenewed)
 		e = g.effect()
 		e.OnAbandoned = idempotency.TakeOver
 		winner, err := e.Do(t.Context(), other, k, one)
@@ -110,6 +111,25 @@ func TestDecisionsAreLogged(t *testing.T) {
 		}
 		s.onCommit(nil)
 		check(k, "fence_lost", slog.LevelWarn, winner.EffectID)
+
+		k.Revision = "fence lost, and the winner runs"
+		release = make(chan bool)
+		c = start(t.Context(), l, blocked, k, one)
+		synctest.Wait()
+		s.onCommit(unrenewed)
+		begun, finish := make(chan bool), make(chan bool)
+		e.Run = func(context.Context, refund) (string, error) { close(begun); <-finish; return "first", nil }
+		won := start(t.Context(), other, e, k, one)
+		<-begun
+		close(release)
+		if a := <-c; !errors.Is(a.err, idempotency.ErrFenceLost) {
+			t.Errorf("%+v", a)
+		}
+		s.onCommit(nil)
+		close(finish)
+		a := <-won
+		must(t, a.err)
+		check(k, "fence_lost", slog.LevelWarn, a.EffectID)
 	})
 }
 

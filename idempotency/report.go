@@ -14,6 +14,9 @@ func (l *Ledger) report(ctx context.Context, j *job, o outcome) {
 		return
 	}
 	r := Report{Key: j.key, Hash: j.hash, Decision: o.decision, EffectID: o.effectID, DiffBytes: o.diff}
+	if lost, ok := o.err.(*FenceLostError); ok {
+		r.EffectID = lost.EffectID // of this call, as long as the winner has not sealed its own
+	}
 	if e := o.entry; e != nil {
 		r.EffectID, r.Attempt, r.FirstSeen = e.EffectID, e.Attempt, entry.Time(e.FirstSeen)
 		if o.sealed {

@@ -19,7 +19,8 @@ import (
 //
 // Do does not wait for others, except that the database may have it wait for another transaction
 // with the same key; in two transactions, take several keys in one order, or they deadlock. If Run
-// returns an error, the claim is taken back, and Do returns that error. After any error, roll back.
+// returns an error, the claim is taken back, and Do returns that error; a failure for good is not recorded,
+// and after an attempt of unknown outcome the error lacks the marks of Run. After any error, roll back.
 // What needs Effect.Verify is an *IndeterminateError: ask outside a transaction.
 //
 // Keep the transaction short, and commit before you answer anybody. SQLite has one writer, so
@@ -98,6 +99,9 @@ func (a *attempt) stage(ctx context.Context) (o outcome, done bool) {
 	defer cancel()
 	out, err := a.run(ran)
 	if err != nil {
+		if a.claim.Doubt { // of an earlier attempt, of which this one knows nothing
+			err = activity.Unmarked(err)
+		}
 		return outcome{decision: DecidedReleased, err: errors.Join(err, a.unstage(ctx, before))}, true
 	}
 	return a.seal(ctx, out, DecidedNew), true

@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/storage"
 )
@@ -100,7 +101,7 @@ const maxSourceID = 255
 //
 // If ctx ends before Do is called, nothing is done. Later its end does not end Run, which e.Timeout does:
 // an effect that is cut off may have happened. On a Ledger of In, acknowledge after the commit of its
-// transaction, and not if that fails.
+// transaction, and not if that fails; before Retry and DeadLetter, roll back.
 func Do[In, Out any](ctx context.Context, l *idempotency.Ledger, e *idempotency.Effect[In, Out], m Message, in In) Outcome {
 	if l == nil || e == nil {
 		return outcome("", &idempotency.ConfigError{Field: "consumer.Do", Problem: "was called without a Ledger or an Effect"})
@@ -136,7 +137,7 @@ func (m Message) key() (idempotency.Key, error) {
 }
 
 // outcome says what follows from what Effect.Do returned. The decision says so, and not the error: that
-// of a Run which has released the key may wrap anything, such as what another Do said to it.
+// of a Run which has released the key may wrap anything, such as what another Do said to it. Only its marks count.
 func outcome(d idempotency.Decision, err error) Outcome {
 	o := Outcome{Next: Retry, After: retryAfter, Decision: d, Err: err}
 	switch d {
@@ -148,6 +149,10 @@ func outcome(d idempotency.Decision, err error) Outcome {
 		o.Next, o.After = Ack, 0
 	case idempotency.DecidedFailed, idempotency.DecidedConflict:
 		o.Next, o.After = DeadLetter, 0
+	case idempotency.DecidedReleased:
+		if activity.IsNoEffect(err) && activity.IsPermanent(err) { // failed for good, in a transaction, which records no failure
+			o.Next, o.After = DeadLetter, 0
+		}
 	case idempotency.DecidedInProgress:
 		var busy *idempotency.InProgressError
 		if errors.As(err, &busy) && busy.RetryAfter > 0 {

@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -90,6 +91,9 @@ func TestEndsOfRun(t *testing.T) {
 			}}
 			first := consumer.Do(t.Context(), l, ship, message, order{ID: "order-1"})
 			is(t, first, c.next[0], c.decisions[0])
+			if want := map[idempotency.Decision]time.Duration{"released": 5 * time.Second, "indeterminate": time.Minute}[first.Decision]; first.After != want {
+				t.Errorf("after %v, want %v", first.After, want)
+			}
 			if c.err != nil && !errors.Is(first.Err, errGone) && errors.Is(c.err, errGone) && first.Decision != idempotency.DecidedFailed {
 				t.Errorf("the error is %v, want %v", first.Err, errGone)
 			}
@@ -214,7 +218,36 @@ func TestFaultsOfTheHost(t *testing.T) {
 	})
 }
 
-// FEN-40, FEN-44: while a delivery is in progress, others of the message are to be delivered again. They do not
+// FEN-44: a Reserve that heeds its context ends after the Effect's Timeout, although a delivery has no end: the message comes
+// again. One that takes its time is waited for.
+func TestReserveEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, new(memory.Store))
+		ship := &idempotency.Effect[order, string]{Name: "ship", Run: func(context.Context, order) (string, error) { return "", nil }}
+		ship.Reserve = func(ctx context.Context, o order) (idempotency.Reservation, error) {
+			select {
+			case <-ctx.Done():
+				return idempotency.Reservation{}, context.Cause(ctx)
+			case <-time.After(time.Duration(o.Looms) * time.Second):
+				return idempotency.Reservation{EffectID: "id"}, nil
+			}
+		}
+		for _, timeout := range []time.Duration{0, time.Minute} {
+			ship.Timeout = timeout
+			want := cmp.Or(timeout, idempotency.DefaultTimeout)
+			begun := time.Now()
+			o := consumer.Do(t.Context(), l, ship, message, order{Looms: 3600})
+			is(t, o, consumer.Retry, "")
+			if d := time.Since(begun); d != want || !errors.Is(o.Err, activity.ErrTimeout) {
+				t.Errorf("%v after %v, want %v after %v", o.Err, d, activity.ErrTimeout, want)
+			}
+		}
+		is(t, consumer.Do(t.Context(), l, ship, message, order{Looms: 20}), consumer.Ack, idempotency.DecidedNew)
+		l.Close()
+	})
+}
+
+// FEN-40, FEN-44: while a delivery is in progress, others of the message are to be delivered again, when its error says. They do not
 // wait. The claim has no end of its own: three days later they still are.
 func TestInProgressIsNotAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -231,7 +264,12 @@ func TestInProgressIsNotAcknowledged(t *testing.T) {
 			time.Sleep(after)
 			synctest.Wait()
 			begun := time.Now()
-			is(t, consumer.Do(t.Context(), l, ship, message, order{}), consumer.Retry, idempotency.DecidedInProgress)
+			o := consumer.Do(t.Context(), l, ship, message, order{})
+			is(t, o, consumer.Retry, idempotency.DecidedInProgress)
+			var busy *idempotency.InProgressError
+			if !errors.As(o.Err, &busy) || o.After != busy.RetryAfter || o.After == 5*time.Second {
+				t.Errorf("after %v: %v", o.After, o.Err)
+			}
 			if waited := time.Since(begun); waited != 0 {
 				t.Errorf("a delivery waited for another one: %v", waited)
 			}
@@ -297,15 +335,21 @@ func TestStaleIsAcknowledged(t *testing.T) {
 	}
 }
 
-// FEN-17, FEN-42: a result is kept for 14 days from its seal, or for as long as the Effect says.
+// FEN-17, FEN-21, FEN-42: a result is kept for 14 days from its seal, or for as long as the policies or the Effect say.
 func TestRetention(t *testing.T) {
-	l := open(t, new(memory.Store))
-	for days, want := range map[int]int{0: 14, 3: 3, 30: 30} {
+	for _, c := range []struct{ policy, days, want int }{{0, 0, 14}, {0, 3, 3}, {30, 0, 30}, {30, 20, 20}} {
+		policies := idempotency.Policies{TTL: idempotency.TTLPolicy{WebhookDays: c.policy}}
+		l, err := idempotency.New(idempotency.Config{Storage: new(memory.Store), Policies: policies, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		days, want := c.days, c.want
 		ship := &idempotency.Effect[order, string]{
 			Name: "ship", Retention: time.Duration(days) * 24 * time.Hour,
 			Run: func(context.Context, order) (string, error) { return "", nil },
 		}
-		m := consumer.Message{Topic: "orders", Partition: "0", DedupeID: string(rune('A' + days))}
+		m := consumer.Message{Topic: "orders", Partition: "0", DedupeID: "7"}
 		is(t, consumer.Do(t.Context(), l, ship, m, order{}), consumer.Ack, idempotency.DecidedNew)
 		if ship.Wait != 0 || ship.Retention != time.Duration(days)*24*time.Hour {
 			t.Errorf("the Effect was changed: %+v", ship)
@@ -317,7 +361,7 @@ func TestRetention(t *testing.T) {
 			}
 			found = true
 			if got := i.Expires.Sub(i.SealedAt); got != time.Duration(want)*24*time.Hour {
-				t.Errorf("Retention of %d days: kept for %v, want %d days", days, got, want)
+				t.Errorf("Retention of %d days, policies of %d: kept for %v, want %d days", days, c.policy, got, want)
 			}
 		}
 		if !found {
@@ -384,21 +428,39 @@ func TestSeveralEffectsInOneTransaction(t *testing.T) {
 	if _, err := db.ExecContext(ctx, "CREATE TABLE book (what TEXT)"); err != nil {
 		t.Fatal(err)
 	}
+	never := activity.NoEffect(activity.Permanent(errGone))
+	type end struct {
+		consumer.Next
+		idempotency.Decision
+	}
+	happens, again := end{consumer.Ack, idempotency.DecidedNew}, end{consumer.Ack, idempotency.DecidedDuplicate}
 	for _, c := range []struct {
 		commit bool
-		want   idempotency.Decision
-	}{{false, idempotency.DecidedNew}, {true, idempotency.DecidedNew}, {true, idempotency.DecidedDuplicate}} {
+		err    error // of the second effect
+		want   [2]end
+	}{
+		{false, nil, [2]end{happens, happens}},
+		{false, activity.NoEffect(errGone), [2]end{happens, {consumer.Retry, idempotency.DecidedReleased}}},
+		{false, never, [2]end{happens, {consumer.DeadLetter, idempotency.DecidedReleased}}},
+		{true, nil, [2]end{happens, happens}},
+		{true, nil, [2]end{again, again}},
+	} {
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		in := l.In(store.WithTx(tx))
-		for _, name := range []string{"book", "ship"} {
+		for i, name := range []string{"book", "ship"} {
 			e := &idempotency.Effect[order, string]{Name: name, Run: func(ctx context.Context, _ order) (string, error) {
-				_, err := tx.ExecContext(ctx, "INSERT INTO book VALUES (?)", name)
-				return name, err
+				if _, err := tx.ExecContext(ctx, "INSERT INTO book VALUES (?)", name); err != nil {
+					return "", err
+				}
+				if name == "ship" {
+					return "", c.err
+				}
+				return name, nil
 			}}
-			is(t, consumer.Do(ctx, in, e, message, order{}), consumer.Ack, c.want)
+			is(t, consumer.Do(ctx, in, e, message, order{}), c.want[i].Next, c.want[i].Decision)
 		}
 		end := tx.Rollback
 		if c.commit {
@@ -411,6 +473,21 @@ func TestSeveralEffectsInOneTransaction(t *testing.T) {
 	var rows int
 	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM book").Scan(&rows); err != nil || rows != 2 {
 		t.Errorf("%d rows, %v; want 2", rows, err)
+	}
+
+	// Whatever this delivery says of itself, the one before may have had its effect.
+	doubtful := &idempotency.Effect[order, string]{Name: "bill", OnAbandoned: idempotency.TakeOver}
+	doubtful.Run = func(context.Context, order) (string, error) { return "", errGone }
+	is(t, consumer.Do(ctx, l, doubtful, message, order{}), consumer.Retry, idempotency.DecidedIndeterminate)
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	doubtful.Run = func(context.Context, order) (string, error) { return "", never }
+	o := consumer.Do(ctx, l.In(store.WithTx(tx)), doubtful, message, order{})
+	if is(t, o, consumer.Retry, idempotency.DecidedReleased); !errors.Is(o.Err, errGone) {
+		t.Errorf("%v, want %v", o.Err, errGone)
 	}
 }
 

@@ -60,10 +60,12 @@ type Config struct {
 	// the client gets 401 without the error's text.
 	Tenant func(r *http.Request) (string, error)
 
-	// Endpoint names what a request asks for. One key names two requests at two endpoints. It is asked if
-	// there is no pattern: that of the guarded http.ServeMux, or else r.Pattern, comes first. A name has at
-	// most 200 bytes of UTF-8 without NUL; of a longer one, a hash is used. If Endpoint is nil or returns "",
-	// the name is the method and the escaped path.
+	// Endpoint names what a request asks for. One key names two requests at two endpoints. So a name must not
+	// change while clients repeat requests: under a new name, a repetition takes effect again. If Endpoint is
+	// nil or returns "", the name is r.Pattern, as a http.ServeMux around the guard has set it, and behind it
+	// the pattern of the guarded ServeMux. Without both, it is the method and the escaped path. Set Endpoint
+	// before you change patterns or move a guard, and if two guards of one Ledger have equal patterns. A name
+	// has at most 200 bytes of UTF-8 without NUL; of a longer one, a hash is used.
 	Endpoint func(r *http.Request) string
 
 	// Exempt are patterns, as of http.ServeMux, of requests that pass without a key, such as webhooks that

@@ -46,7 +46,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.Pattern = to.pattern // as the ServeMux does, for middleware that logs it
-	key, x, p := g.read(w, r, to.pattern)
+	key, x, p := g.read(w, r, to.name)
 	if p == nil {
 		p = g.do(w, key, x)
 	}
@@ -58,7 +58,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // read checks all that can be checked without the ledger.
-func (g *guarded) read(w http.ResponseWriter, r *http.Request, pattern string) (idempotency.Key, *exchange, *problem) {
+func (g *guarded) read(w http.ResponseWriter, r *http.Request, name string) (idempotency.Key, *exchange, *problem) {
 	refuse := func(p *problem) (idempotency.Key, *exchange, *problem) { return idempotency.Key{}, nil, p }
 	tenant, err := g.Tenant(r)
 	if err != nil || tenant == "" {
@@ -79,7 +79,7 @@ func (g *guarded) read(w http.ResponseWriter, r *http.Request, pattern string) (
 	if p != nil {
 		return refuse(p)
 	}
-	key := idempotency.Key{Tenant: tenant, SourceType: g.endpoint(pattern, r), SourceID: id, Action: Action}
+	key := idempotency.Key{Tenant: tenant, SourceType: g.endpoint(name, r), SourceID: id, Action: Action}
 	return key, &exchange{guarded: g, w: w, r: r, request: q, body: body}, nil
 }
 
@@ -96,6 +96,9 @@ func (g *guarded) do(w http.ResponseWriter, key idempotency.Key, x *exchange) *p
 	receipt, err := effect.Do(ctx, g.Ledger, key, x.request)
 
 	if out, ok := errors.AsType[*unsealed](err); ok {
+		if out.fate == release {
+			NoEffect(x.r.Context()) // of a guard around this one
+		}
 		out.answer.send(w)
 		return nil
 	}
@@ -152,7 +155,10 @@ func NoEffect(ctx context.Context) {
 }
 
 // unsealed is the error of a handler whose answer its client gets, although it is not stored.
-type unsealed struct{ answer *answer }
+type unsealed struct {
+	answer *answer
+	fate   fate
+}
 
 func (e *unsealed) Error() string { return fmt.Sprintf("the handler answered %d", e.answer.status) }
 
@@ -175,9 +181,9 @@ func (x *exchange) run(ctx context.Context) (Response, error) {
 	}
 	switch fate {
 	case release:
-		return Response{}, activity.NoEffect(&unsealed{a})
+		return Response{}, activity.NoEffect(&unsealed{a, fate})
 	case doubt:
-		return Response{}, &unsealed{a}
+		return Response{}, &unsealed{a, fate}
 	}
 	x.answer = a
 	return a.response(x.w.Header()), nil

@@ -127,6 +127,38 @@ func TestGuardInGuard(t *testing.T) {
 	h.want(t, 0)
 }
 
+// What a guard has released, one around it with another endpoint does not store either.
+func TestReleasedInAGuard(t *testing.T) {
+	for name, c := range map[string]struct {
+		first  http.HandlerFunc
+		status int
+	}{
+		"fail":      {func(w http.ResponseWriter, r *http.Request) { idemhttp.Fail(w, r, &idempotency.InProgressError{}) }, 409},
+		"no effect": {func(w http.ResponseWriter, r *http.Request) { idemhttp.NoEffect(r.Context()) }, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calls := 0
+			admin := http.NewServeMux()
+			admin.HandleFunc("POST /admin/jobs", func(w http.ResponseWriter, r *http.Request) {
+				if calls++; calls == 1 {
+					c.first(w, r)
+					return
+				}
+				io.WriteString(w, "done")
+			})
+			g := guard(t, idemhttp.Config{})
+			mux := http.NewServeMux()
+			mux.Handle("/admin/", g(admin))
+			s := serve(t, g(mux))
+			if r := s.do(call{path: "/admin/jobs"}); r.status != c.status || r.replayed {
+				t.Errorf("%d %s, want %d", r.status, r.body, c.status)
+			}
+			s.answered(s.do(call{path: "/admin/jobs"}), 200, "done", false)
+			s.answered(s.do(call{path: "/admin/jobs"}), 200, "done", true)
+		})
+	}
+}
+
 // Panics of handlers and errors of the store are logged, with what the client does not see.
 func TestLog(t *testing.T) {
 	var log bytes.Buffer

@@ -147,10 +147,11 @@ func TestLargeDiff(t *testing.T) {
 }
 
 // HTTP-42, FEN-63: a body that cannot be read, is too large or is no JSON, and a query without meaning, are
-// refused before the store is called.
+// refused before the store is called. Who asks, the size and the headers are checked before.
 func TestBody(t *testing.T) {
 	var stored atomic.Int64
-	l, h := open(t, idempotency.Config{Storage: storeCalls(&stored)}), new(counter)
+	policies := idempotency.Policies{RequireHeaders: []string{"Idempotency-Key", "X-Request-Id"}}
+	l, h := open(t, idempotency.Config{Storage: storeCalls(&stored), Policies: policies}), new(counter)
 	s := serve(t, guard(t, idemhttp.Config{Ledger: l, MaxBody: 100})(h))
 	before := stored.Load()
 	for _, c := range []struct {
@@ -163,6 +164,10 @@ func TestBody(t *testing.T) {
 		{"too large, of another type", call{body: strings.Repeat("x", 101), kind: "text/plain"}, 413, "too_large"},
 		{"too large, of unknown length", call{body: strings.Repeat("x", 101), chunked: true}, 413, "too_large"},
 		{"too large, without a key", call{body: strings.Repeat("x", 101), key: "-"}, 413, "too_large"},
+		{"too large, of nobody", call{body: strings.Repeat("x", 101), shop: "-"}, 401, "unauthorized"},
+		{"no JSON, without a key", call{body: `{`, key: "-"}, 400, "idempotency_required"},
+		{"no JSON, with a bad key", call{body: `{`, key: "a b"}, 400, "idempotency_key_invalid"},
+		{"no JSON, without a header", call{body: `{`, header: [2]string{"X-Request-Id", "-"}}, 400, "invalid_request"},
 		{"no JSON", call{body: `{`}, 400, "invalid_json"},
 		{"two documents", call{body: `{}{}`}, 400, "invalid_json"},
 		{"two members of a name", call{body: `{"a":1,"a":1}`}, 400, "invalid_json"},
@@ -173,6 +178,9 @@ func TestBody(t *testing.T) {
 		{"bad UTF-8 in the query", call{path: "/refunds?a=\xff"}, 400, "invalid_request"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.call.header[0] == "" {
+				c.call.header = [2]string{"X-Request-Id", "r1"}
+			}
 			r := s.do(c.call)
 			s.is(r, c.status, c.code)
 			if r.problem.Retry != "never" {
@@ -184,7 +192,7 @@ func TestBody(t *testing.T) {
 		t.Errorf("%d calls of the store", n)
 	}
 	h.want(t, 0)
-	s.answered(s.do(call{body: `"` + strings.Repeat("x", 98) + `"`}), 200, "call 1", false)
+	s.answered(s.do(call{body: `"` + strings.Repeat("x", 98) + `"`, header: [2]string{"X-Request-Id", "r1"}}), 200, "call 1", false)
 }
 
 // FEN-63: JSON of too many levels is refused, also if it has too many only as a part of what is stored.

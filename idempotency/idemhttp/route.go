@@ -1,6 +1,7 @@
 package idemhttp
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
@@ -24,35 +25,36 @@ func safe(method string) bool {
 
 // A route is where a request goes.
 type route struct {
-	pattern string       // empty: there is none
+	pattern string       // the last one on the way; empty: there is none
+	name    string       // made of the patterns on the way; empty: there are none
 	own     http.Handler // of a ServeMux itself, which answers 404, 405 or a redirect; nil: the request reaches a handler
 }
 
 var redirects = reflect.TypeOf(http.RedirectHandler("/", http.StatusTemporaryRedirect))
 
-// routeOf asks h, and any ServeMux directly inside it, where r goes. A RedirectHandler has no effect, so it
-// does not matter who made it.
+// routeOf asks h, and any ServeMux directly inside it, where r goes. One around the guard has set r.Pattern. The outer
+// patterns tell parts of a service apart that have equal ones inside, such as behind StripPrefix; "/" tells nothing.
+// A RedirectHandler has no effect, so it does not matter who made it.
 func routeOf(h http.Handler, r *http.Request) route {
+	outer, pattern := "", r.Pattern
 	mux, ok := h.(*http.ServeMux)
-	if !ok {
-		return route{pattern: r.Pattern}
-	}
-	for {
-		inner, pattern := mux.Handler(r)
-		if pattern == "" || reflect.TypeOf(inner) == redirects {
+	for ok {
+		if pattern != "" && pattern != "/" {
+			outer += pattern + " > "
+		}
+		var inner http.Handler
+		if inner, pattern = mux.Handler(r); pattern == "" || reflect.TypeOf(inner) == redirects {
 			return route{own: inner}
 		}
-		if mux, ok = inner.(*http.ServeMux); !ok {
-			return route{pattern: pattern}
-		}
+		mux, ok = inner.(*http.ServeMux)
 	}
+	return route{pattern: pattern, name: outer + pattern}
 }
 
-// endpoint is the name of what r asks for.
-func (g *guard) endpoint(pattern string, r *http.Request) string {
-	name := pattern
-	if name == "" && g.Endpoint != nil {
-		name = g.Endpoint(r)
+// endpoint returns the name of what r asks for. The name that its patterns give may be empty.
+func (g *guard) endpoint(name string, r *http.Request) string {
+	if g.Endpoint != nil {
+		name = cmp.Or(g.Endpoint(r), name)
 	}
 	if name == "" {
 		name = r.Method + " " + r.URL.EscapedPath()

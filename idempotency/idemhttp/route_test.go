@@ -67,25 +67,38 @@ func TestBadTenant(t *testing.T) {
 	h.want(t, 0)
 }
 
-// HTTP-53: one key at two endpoints is two requests. What an endpoint is, the patterns say, wherever they are.
+// HTTP-53: one key at two endpoints is two requests. What an endpoint is, Config.Endpoint says, or else the patterns, wherever
+// they are. The names of plain set-ups are in the keys of stored answers.
 func TestEndpoints(t *testing.T) {
 	endpoint := func(r *http.Request) string { return r.Header.Get("Endpoint") }
 	long := "POST /" + strings.Repeat("long/", 50)
+	const refund = "POST /refunds/{id}"
 	for _, c := range []struct {
 		name     string
 		inside   string // pattern of a mux inside
-		nested   bool   // that mux is in another one
+		nested   string // pattern of another mux, around that one
 		outside  string // pattern of a mux outside
+		strip    string // prefix of the path that is stripped before the guard
 		endpoint string
 		path     string
 		want     string
 	}{
-		{"mux inside", "POST /refunds/{id}", false, "", "other", "/refunds/1", "POST /refunds/{id}"},
-		{"mux in a mux", "POST /refunds/{id}", true, "", "other", "/refunds/1", "POST /refunds/{id}"},
-		{"mux outside", "", false, "POST /refunds/{id}", "other", "/refunds/1", "POST /refunds/{id}"},
-		{"neither", "", false, "", "other", "/refunds/1", "other"},
-		{"nothing", "", false, "", "", "/refunds/a%2fb", "POST /refunds/a%2fb"},
-		{"long", "", false, "", long, "/", long[:135] + "~" + hexOf(sha256.Sum256([]byte(long)))},
+		{"mux inside", refund, "", "", "", "", "/refunds/1", refund},
+		{"mux in a mux", refund, "/", "", "", "", "/refunds/1", refund},
+		{"mux outside", "", "", refund, "", "", "/refunds/1", refund},
+		{"mux outside that only passes on", refund, "", "/", "", "", "/refunds/1", refund},
+		{"mux outside for everything", "", "", "/", "", "", "/refunds/1", "/"},
+		{"mux inside for everything", "/", "", "", "", "", "/refunds/1", "/"},
+		{"nothing", "", "", "", "", "", "/refunds/a%2fb", "POST /refunds/a%2fb"},
+		{"mux inside, mux outside", refund, "", "/refunds/", "", "", "/refunds/1", "/refunds/ > " + refund},
+		{"mux inside, host outside", refund, "", "shop/", "", "", "/refunds/1", "shop/ > " + refund},
+		{"mux inside, prefix stripped", refund, "", "/v1/", "/v1", "", "/v1/refunds/1", "/v1/ > " + refund},
+		{"mux in a mux, prefix stripped", refund, "/", "/v1/", "/v1", "", "/v1/refunds/1", "/v1/ > " + refund},
+		{"mux in a mux, by host", refund, "shop/", "", "", "", "/refunds/1", "shop/ > " + refund},
+		{"named", "", "", "", "", "other", "/refunds/1", "other"},
+		{"named, mux inside", refund, "", "", "", "other", "/refunds/1", "other"},
+		{"named, mux outside", "", "", refund, "", "other", "/refunds/1", "other"},
+		{"long", "", "", "", "", long, "/", long[:135] + "~" + hexOf(sha256.Sum256([]byte(long)))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var attempt idempotency.Attempt
@@ -98,26 +111,30 @@ func TestEndpoints(t *testing.T) {
 				mux.Handle(c.inside, h)
 				h = mux
 			}
-			if c.nested {
+			if c.nested != "" {
 				mux := http.NewServeMux()
-				mux.Handle("/", h)
+				mux.Handle(c.nested, h)
 				h = mux
 			}
 			h = guard(t, idemhttp.Config{Endpoint: endpoint})(h)
+			pattern := c.outside
+			if c.strip != "" {
+				h = http.StripPrefix(c.strip, h)
+			} else if c.inside != "" {
+				pattern = c.inside
+			}
 			if c.outside != "" {
 				mux := http.NewServeMux()
 				mux.Handle(c.outside, h)
 				h = mux
 			}
-			pattern := make(chan string, 1)
-			s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s := direct{t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				h.ServeHTTP(w, r)
-				pattern <- r.Pattern
-			}))
+				if r.Pattern != pattern {
+					t.Errorf("a middleware sees the pattern %q, want %q", r.Pattern, pattern)
+				}
+			})}
 			r := s.do(call{path: c.path, header: [2]string{"Endpoint", c.endpoint}})
-			if got := <-pattern; got != c.inside+c.outside {
-				t.Errorf("a middleware sees the pattern %q, want %q", got, c.inside+c.outside)
-			}
 			got := attempt.Key.SourceType
 			if got != c.want {
 				t.Errorf("%d: endpoint %q, want %q", r.status, got, c.want)
@@ -126,7 +143,7 @@ func TestEndpoints(t *testing.T) {
 			if attempt.Key != want || attempt.Hash != want.Hash() {
 				t.Errorf("attempt %+v, want key %+v", attempt, want)
 			}
-			if (c.inside != "" || c.outside != "") && r.body != "1" {
+			if (c.inside == refund || c.outside == refund) && r.body != "1" {
 				t.Errorf("the path's wildcard is %q", r.body)
 			}
 		})
@@ -138,6 +155,22 @@ func TestEndpoints(t *testing.T) {
 	s.answered(s.do(call{path: "/refunds"}), 200, "call 1", false)
 	s.answered(s.do(call{path: "/payments"}), 200, "call 2", false)
 	s.answered(s.do(call{path: "/refunds"}), 200, "call 1", true)
+}
+
+// HTTP-53: parts of one service that have equal patterns and paths, but are mounted at different places, are two endpoints.
+func TestEndpointsOfMounts(t *testing.T) {
+	h := new(counter)
+	mux := http.NewServeMux()
+	mux.Handle("POST /jobs", h)
+	g := guard(t, idemhttp.Config{})(mux)
+	root := http.NewServeMux()
+	root.Handle("/billing/", http.StripPrefix("/billing", g))
+	root.Handle("/shipping/", http.StripPrefix("/shipping", g))
+	s := serve(t, root)
+	for _, replayed := range []bool{false, true} {
+		s.answered(s.do(call{path: "/billing/jobs"}), 200, "call 1", replayed)
+		s.answered(s.do(call{path: "/shipping/jobs"}), 200, "call 2", replayed)
+	}
 }
 
 func hexOf(sum [sha256.Size]byte) string { return hex.EncodeToString(sum[:]) }

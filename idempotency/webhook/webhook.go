@@ -161,7 +161,11 @@ func (c Config[In, Out]) check() error {
 		bad("Compare", "is set, and Effect.Order too")
 	}
 	if c.Effect != nil && c.Ledger != nil {
-		errs = append(errs, c.effect().Check())
+		e, lease := c.effect(), c.Ledger.Lease()
+		if e.Retention > 0 && e.Retention <= lease {
+			bad("Effect.Retention", fmt.Sprintf("is %v, and must be longer than the Ledger's Lease of %v", e.Retention, lease))
+		}
+		errs = append(errs, e.Check())
 	}
 	return errors.Join(errs...)
 }

@@ -461,8 +461,8 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// FEN-20, FEN-62: New refuses a Retention that is less than twice as long as providers deliver again, and
-// whatever else cannot work.
+// FEN-14, FEN-20, FEN-62: New refuses a Retention that is less than twice as long as providers deliver again, or not longer
+// than the Ledger's Lease, and whatever else cannot work.
 func TestConfigThatIsRefused(t *testing.T) {
 	s := open(t)
 	for field, change := range map[string]func(*config){
@@ -480,6 +480,10 @@ func TestConfigThatIsRefused(t *testing.T) {
 		"Ties":               func(c *config) { c.Ties = true },
 		"Effect.Retention":   func(c *config) { c.Effect.Retention = 14*24*time.Hour - 1 },
 		"Effect.Retention  ": func(c *config) { c.Effect.RetryHorizon = 8 * 24 * time.Hour },
+		"Effect.Retention   ": func(c *config) {
+			c.Effect.Retention = c.Ledger.Lease()
+			c.Effect.RetryHorizon = c.Effect.Retention / 2
+		},
 		"Compare": func(c *config) {
 			c.Compare = idempotency.CompareInt
 			c.Effect.Order = &idempotency.Order[Paid]{
