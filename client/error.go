@@ -23,6 +23,9 @@ const (
 	CodeBadAnswer = "bad_answer" // the answer is not one of a control plane
 )
 
+// correlationHeader is a header of every answer of a control plane, and of nobody else's.
+const correlationHeader = "X-Workflow-Correlation-Id"
+
 // An Error says that a control plane has refused a call, or has not answered it. It unwraps to the
 // error that the engine returns in process, if there is one: see its Code.
 //
@@ -126,16 +129,15 @@ func (d *details) listed(message string) string {
 }
 
 // errorOf returns the error of an answer that is not successful. What is no problem of a control
-// plane, as of a proxy, gets a code of its status.
+// plane, as of a proxy, gets CodeBadAnswer, also if it is JSON with a code.
 func errorOf(r *request, a reply, now time.Time) *Error {
 	e := &Error{
 		Status: a.status, Body: a.body, call: r.what,
-		CorrelationID: a.header.Get("X-Workflow-Correlation-Id"),
+		CorrelationID: a.header.Get(correlationHeader),
 		RetryAfter:    afterOf(a.header, now),
 	}
 	var p problem
-	kind, _, _ := mime.ParseMediaType(a.header.Get("Content-Type"))
-	if strings.HasSuffix(kind, "json") && json.Unmarshal(a.body, &p) != nil {
+	if a.header.Get(correlationHeader) != "" && mediaType(a.header) == "application/problem+json" && json.Unmarshal(a.body, &p) != nil {
 		p = problem{}
 	}
 	e.Code, e.Message, e.Retry = p.Code, p.Message, p.Retry
@@ -143,9 +145,6 @@ func errorOf(r *request, a reply, now time.Time) *Error {
 		e.Message = p.Detail
 	}
 	e.Message = p.Details.listed(e.Message)
-	if p.CorrelationID != "" && e.CorrelationID == "" {
-		e.CorrelationID = p.CorrelationID
-	}
 	switch {
 	case e.Code == "" && a.status >= 300 && a.status < 400:
 		e.Code, e.Message = CodeBadAnswer, "the server redirects"+to(a.header)+", which this client does not follow: give the control plane's own address"
@@ -154,6 +153,12 @@ func errorOf(r *request, a reply, now time.Time) *Error {
 	}
 	e.err = p.cause(r.about, a.status, e)
 	return e
+}
+
+// mediaType returns the media type of an answer, without parameters.
+func mediaType(h http.Header) string {
+	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	return kind
 }
 
 // to returns where a redirection leads, without what may be a secret.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -160,12 +159,11 @@ func (f *follower) connect(ctx context.Context) (answered bool, o outcome, _ err
 	a, err := f.open(ctx, f.request, nil, header)
 	if err == nil {
 		defer a.Body.Close()
-		kind, _, _ := mime.ParseMediaType(a.Header.Get("Content-Type"))
 		switch {
 		case a.StatusCode == http.StatusNoContent:
 			f.over = true
 			return true, o, nil
-		case a.StatusCode == http.StatusOK && kind == eventStream:
+		case a.StatusCode == http.StatusOK && mediaType(a.Header) == eventStream:
 			silent.Reset(mostSilence)
 			return true, o, f.read(a.Body, func() { silent.Reset(mostSilence) })
 		case a.StatusCode == http.StatusOK:
@@ -203,14 +201,21 @@ func (f *follower) read(stream io.Reader, heard func()) error {
 			id = string(value)
 		case string(name) == "event":
 			kind = string(value)
-		case string(name) == "data":
+		case string(name) == "data" && len(data)+len(value) < mostBody:
 			data = append(append(data, value...), '\n')
+		case string(name) == "data":
+			return f.tooLarge()
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return &Error{Status: http.StatusOK, Code: CodeBadAnswer, Message: errTooLarge.Error(), Retry: "never", call: f.request.what, err: errTooLarge}
+		return f.tooLarge()
 	}
 	return nil
+}
+
+// tooLarge is the error of an event that is larger than an answer may be.
+func (f *follower) tooLarge() error {
+	return &Error{Status: http.StatusOK, Code: CodeBadAnswer, Message: errTooLarge.Error(), Retry: "never", call: f.request.what, err: errTooLarge}
 }
 
 // dispatch gives one event of a stream. An event of a kind that this release does not know is passed over. One without data

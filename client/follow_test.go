@@ -28,6 +28,22 @@ func streamed(ctx context.Context, text string, after error) *http.Response {
 	return a
 }
 
+// endlessEvent returns what reads one event, of lines of 1 MiB, without an end. It ends after twice of what an event may have.
+func endlessEvent() readFunc {
+	line := []byte("data: " + strings.Repeat("x", 1<<20) + "\n")
+	rest, left := []byte(nil), 2*mostBody
+	return func(p []byte) (int, error) {
+		if len(rest) == 0 {
+			rest = line
+		}
+		n := copy(p, rest)
+		if rest, left = rest[n:], left-n; left <= 0 {
+			return n, errors.New("more is read than an event may have")
+		}
+		return n, nil
+	}
+}
+
 type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
@@ -110,6 +126,11 @@ func TestFollowEnds(t *testing.T) {
 			{"no such run", func(*http.Request) (*http.Response, error) { return answer(404, `{"code":"not_found"}`), nil }, 1, weft.ErrNotFound, "not_found"},
 			{"no such event", func(*http.Request) (*http.Response, error) { return answer(400, `{"code":"invalid_request"}`), nil }, 1, weft.ErrInvalid, "invalid_request"},
 			{"no stream", func(*http.Request) (*http.Response, error) { return answer(200, `<html>`), nil }, 1, nil, CodeBadAnswer},
+			{"an event without an end", func(q *http.Request) (*http.Response, error) {
+				a := streamed(q.Context(), "", nil)
+				a.Body = io.NopCloser(endlessEvent())
+				return a, nil
+			}, 1, errTooLarge, CodeBadAnswer},
 			{"no event", func(q *http.Request) (*http.Response, error) { return streamed(q.Context(), "data: x\n\n", nil), nil }, 1, nil, CodeBadAnswer},
 			{"no answer", func(q *http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }, 6, nil, CodeNoAnswer},
 			{"an answer that hangs", func(q *http.Request) (*http.Response, error) { <-q.Context().Done(); return nil, q.Context().Err() }, 6, nil, CodeNoAnswer},

@@ -78,10 +78,11 @@ func (c *Client) Purge(ctx context.Context, id string, by weft.Actor) error {
 	return err
 }
 
-// Ready reports whether the control plane and its store answer. It needs no key.
+// Ready reports whether the control plane and its store answer. An answer which says that they do not is no error. It
+// needs no key.
 func (c *Client) Ready(ctx context.Context) (wire.Ready, error) {
 	var r wire.Ready
-	_, err := c.call(ctx, &request{what: "ask whether it is ready", method: http.MethodGet, path: "/v1/ready"}, &r)
+	_, err := c.call(ctx, &request{what: "ask whether it is ready", method: http.MethodGet, path: "/v1/ready", also: http.StatusServiceUnavailable}, &r)
 	return r, err
 }
 

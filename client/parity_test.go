@@ -494,6 +494,18 @@ func TestLostAnswers(t *testing.T) {
 		if lossy.lost < 7 {
 			t.Errorf("%d answers were lost", lossy.lost)
 		}
+		// A control plane that has another path than the client thinks says nothing about what was done.
+		moved, err := client.New("http://localhost/elsewhere", secret, &client.Options{Transport: lossy})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, ok := errors.AsType[*client.Error](moved.Purge(ctx, h.ID(), by)); !ok || e.Status != 404 || !e.Unknown {
+			t.Errorf("purge at another path: %v", e)
+		}
+		p.Close()
+		if r, err := c.Ready(ctx); err != nil || r.Ready || !r.Store {
+			t.Errorf("of a control plane that closes: %+v, %v", r, err)
+		}
 	})
 }
 

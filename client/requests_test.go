@@ -251,6 +251,40 @@ func TestUpload(t *testing.T) {
 	}
 }
 
+// Ready returns what a control plane says that is not ready, at once.
+func TestNotReady(t *testing.T) {
+	const body = `{"ready":false,"store":false,"engine":true}`
+	n := 0
+	c := over(t, func(*http.Request) (*http.Response, error) {
+		n++
+		return answer(503, body, "Content-Type", "application/json", "Retry-After", "1"), nil
+	})
+	if r, err := c.Ready(t.Context()); err != nil || n != 1 || r.Ready || r.Store || !r.Engine {
+		t.Errorf("after %d attempts: %+v, %v", n, r, err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for name, a := range map[string]func() *http.Response{
+			"a gateway": func() *http.Response {
+				a := gateway(503, body)
+				a.Header.Set("Content-Type", "application/json")
+				return a
+			},
+			"a problem": func() *http.Response { return answer(503, `{"code":"busy","message":"m"}`) },
+		} {
+			c := over(t, func(*http.Request) (*http.Response, error) { return a(), nil })
+			if _, err := c.Ready(t.Context()); err == nil {
+				t.Errorf("%s: no error", name)
+			}
+		}
+		c := over(t, func(*http.Request) (*http.Response, error) {
+			return answer(503, body, "Content-Type", "application/json"), nil
+		})
+		if _, err := c.Ownership(t.Context()); err == nil {
+			t.Error("another call: no error")
+		}
+	})
+}
+
 // What a request cannot say is refused, and nothing is sent.
 func TestWhatCannotBeSent(t *testing.T) {
 	c := over(t, func(q *http.Request) (*http.Response, error) {
@@ -350,7 +384,7 @@ func TestErrorsAreThoseOfTheEngine(t *testing.T) {
 		evt := "evt"
 		_, err := client.SendSignal(t.Context(), signal.Message{WorkflowID: "o", Name: "s", ID: &evt})
 		e, ok := errors.AsType[*Error](err)
-		if !ok || e.Status != c.status || e.Code != c.code || e.Message != "m" || e.Retry != "never" || e.CorrelationID != "engine-1" || !errors.Is(err, c.is) {
+		if !ok || e.Status != c.status || e.Code != c.code || e.Message != "m" || e.Retry != "never" || e.CorrelationID != "c-0" || !errors.Is(err, c.is) {
 			t.Errorf("%s: %#v", c.code, err)
 		}
 		var want error

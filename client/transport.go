@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -39,6 +38,7 @@ type request struct {
 	unsafe     bool // a repetition has another answer, or another effect: see outcome.untouched
 	about      subject
 	wait       time.Duration // how long the server is asked to wait
+	also       int           // a status, beside those of success, that a control plane may answer it with
 	goneIsDone bool          // 404 not_found after an attempt of unknown outcome means that that has succeeded
 }
 
@@ -117,10 +117,13 @@ func (c *Client) try(ctx context.Context, r *request, body []byte, contentType, 
 		return reply{}, outcome{err: err}, c.noAnswer(r, err)
 	}
 	if answered.status >= 200 && answered.status < 300 {
-		if kind, _, _ := mime.ParseMediaType(answered.header.Get("Content-Type")); answered.status != http.StatusNoContent && (kind != "application/json" || len(answered.body) == 0) {
+		if kind := mediaType(answered.header); answered.status != http.StatusNoContent && (kind != "application/json" || len(answered.body) == 0) {
 			o := outcome{status: answered.status, code: CodeBadAnswer, retry: "never"}
 			return reply{}, o, badAnswer(r, answered, fmt.Errorf("it has %d bytes of the type %q", len(answered.body), kind))
 		}
+		return answered, outcome{}, nil
+	}
+	if answered.status == r.also && answered.header.Get(correlationHeader) != "" && mediaType(answered.header) == "application/json" {
 		return answered, outcome{}, nil
 	}
 	o, failed := outcomeOf(r, answered)
@@ -130,7 +133,11 @@ func (c *Client) try(ctx context.Context, r *request, body []byte, contentType, 
 // outcomeOf returns how an attempt has failed that was answered.
 func outcomeOf(r *request, a reply) (outcome, *Error) {
 	failed := errorOf(r, a, time.Now())
-	return outcome{status: failed.Status, retry: failed.Retry, retryAfter: failed.RetryAfter, code: failed.Code}, failed
+	o := outcome{status: failed.Status, retry: failed.Retry, retryAfter: failed.RetryAfter, code: failed.Code}
+	if failed.Message == "Path not found" { // a control plane at another path, which does not know of the attempts before
+		o.code = CodeBadAnswer
+	}
+	return o, failed
 }
 
 // noAnswer is the error of an attempt that was not answered.

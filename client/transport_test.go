@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/internal/pgtest"
 )
 
@@ -55,12 +56,23 @@ func (w roundTrip) RoundTrip(q *http.Request) (*http.Response, error) {
 	return a, err
 }
 
+// answer is an answer of a control plane.
 func answer(status int, body string, header ...string) *http.Response {
-	h := http.Header{"Content-Type": {"application/json"}}
+	h := http.Header{"Content-Type": {"application/json"}, correlationHeader: {"c-0"}}
+	if status >= 300 {
+		h.Set("Content-Type", "application/problem+json")
+	}
 	for i := 0; i < len(header); i += 2 {
 		h.Set(header[i], header[i+1])
 	}
 	return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(body))}
+}
+
+// gateway is an answer of what is in front of a control plane, which answers as one as far as the body.
+func gateway(status int, body string) *http.Response {
+	a := answer(status, body)
+	a.Header.Del(correlationHeader)
+	return a
 }
 
 func over(t *testing.T, w roundTrip) *Client {
@@ -230,7 +242,7 @@ func TestRemovedBefore(t *testing.T) {
 				if n++; n == 1 && firstLost {
 					return nil, io.ErrUnexpectedEOF
 				}
-				return answer(404, `{"code":"not_found","message":"Not found"}`), nil
+				return answer(404, `{"code":"not_found","message":"Run \"r\" not found"}`), nil
 			})
 			r := &request{what: "purge", method: "DELETE", path: "/v1/runs/r", writes: true, goneIsDone: true}
 			if _, err := c.call(t.Context(), r, nil); (err == nil) != firstLost || err != nil && !errors.Is(err, weft.ErrNotFound) {
@@ -240,29 +252,92 @@ func TestRemovedBefore(t *testing.T) {
 	})
 }
 
-// A proxy that finds nothing says nothing about what an attempt before has removed. Nothing says so of
-// the revocation of a key, which can be repeated.
+// What is in front of a control plane and finds nothing says nothing about what an attempt before has removed, and
+// neither does a control plane at another path. Nothing says so of the revocation of a key, which can be repeated.
 func TestNothingSaysThatItIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		notFound := `{"code":"not_found","message":"Not found"}`
+		const noPath, noRun = `{"code":"not_found","message":"Path not found"}`, `{"code":"not_found","message":"Run \"r\" not found"}`
+		purge := func(c *Client) error { return c.Purge(t.Context(), "r", weft.Actor{}) }
+		revoke := func(c *Client) error { return c.RevokeKey(t.Context(), "k", "", "") }
 		for _, c := range []struct {
-			name, second string
-			do           func(*Client) error
-			unknown      bool
+			name    string
+			second  *http.Response
+			do      func(*Client) error
+			unknown bool
 		}{
-			{"purge, a proxy", `<html>`, func(c *Client) error { return c.Purge(t.Context(), "r", weft.Actor{}) }, true},
-			{"revoke, a proxy", `<html>`, func(c *Client) error { return c.RevokeKey(t.Context(), "k", "", "") }, true},
-			{"revoke", notFound, func(c *Client) error { return c.RevokeKey(t.Context(), "k", "", "") }, false},
+			{"purge, a proxy", gateway(404, `<html>`), purge, true},
+			{"purge, a gateway", gateway(404, noRun), purge, true},
+			{"purge, another path", answer(404, noPath), purge, true},
+			{"revoke, a proxy", gateway(404, `<html>`), revoke, true},
+			{"revoke", answer(404, `{"code":"not_found","message":"Key not found"}`), revoke, false},
 		} {
 			n := 0
 			err := c.do(over(t, func(*http.Request) (*http.Response, error) {
 				if n++; n == 1 {
-					return answer(502, `{}`), nil
+					return gateway(502, `{}`), nil
 				}
-				return answer(404, c.second), nil
+				return c.second, nil
 			}))
 			if e, ok := errors.AsType[*Error](err); !ok || e.Status != 404 || e.Unknown != c.unknown {
 				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+	})
+}
+
+// Only a control plane says what became of a call: a problem with the header that each of its answers has. A gateway may
+// answer JSON with a code, too.
+func TestAProblemOfAnybodyIsNone(t *testing.T) {
+	const body = `{"code":"busy","message":"m","retry":"never"}`
+	plain := answer(503, body, "Content-Type", "application/json")
+	for _, c := range []struct {
+		name string
+		a    *http.Response
+		ok   bool
+	}{
+		{"a problem", answer(503, body), true},
+		{"a problem, and its charset", answer(503, body, "Content-Type", "application/problem+json; charset=utf-8"), true},
+		{"a problem without the header", gateway(503, body), false},
+		{"JSON that is no problem", plain, false},
+		{"a problem without a code", answer(503, `{"message":"m"}`), false},
+		{"no JSON", answer(503, `{`), false},
+	} {
+		r, err := readReply(c.a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, failed := outcomeOf(writing(), r)
+		if o.ofPlane() != c.ok || o.leaves(false) == c.ok || c.ok != (failed.Retry == "never") || c.ok != (failed.Message == "m") {
+			t.Errorf("%s: %+v, %v", c.name, o, failed)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		key := func(c *Client) error { _, err := c.RotateKey(t.Context(), "k", wire.RotateKey{}); return err }
+		start := func(c *Client) error {
+			_, err := c.StartWorkflow(t.Context(), &weft.StartRequest{Workflow: "w", ID: "o"})
+			return err
+		}
+		for _, c := range []struct {
+			name     string
+			answers  []*http.Response // nil: the answer is lost
+			do       func(*Client) error
+			attempts int
+			unknown  bool
+		}{
+			{"503 of a gateway", []*http.Response{gateway(503, `{"code":"busy"}`)}, key, 1, true},
+			{"lost, 409 of a gateway", []*http.Response{nil, gateway(409, `{"code":"run_exists"}`)}, start, 2, true},
+			{"lost, 409", []*http.Response{nil, answer(409, `{"code":"run_exists"}`)}, start, 2, false},
+			{"lost, another path", []*http.Response{nil, answer(404, `{"code":"not_found","message":"Path not found"}`)}, start, 2, true},
+		} {
+			n := 0
+			err := c.do(over(t, func(*http.Request) (*http.Response, error) {
+				if n++; n > len(c.answers) || c.answers[n-1] == nil {
+					return nil, io.ErrUnexpectedEOF
+				}
+				return c.answers[n-1], nil
+			}))
+			if e, ok := errors.AsType[*Error](err); !ok || n != c.attempts || e.Unknown != c.unknown {
+				t.Errorf("%s: after %d attempts: %v", c.name, n, err)
 			}
 		}
 	})

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
+	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
+	remote "github.com/weft-go/weft/client"
 	"github.com/weft-go/weft/signal"
 )
 
@@ -101,12 +105,21 @@ func (s *sending) message(e *env) (signal.Message, error) {
 	return m, err
 }
 
-// sent prints the id of a signal that was accepted.
-func (e *env) sent(a signal.Accepted) error {
+// send sends a signal by a client, and prints its id. A signal without an ID gets one here: so the same signal can be sent
+// again if nobody knows whether it was accepted.
+func (e *env) send(m signal.Message, client func(context.Context, signal.Message) (signal.Accepted, error)) error {
+	if m.ID == nil {
+		id := "sig_" + rand.Text()
+		m.ID = &id
+	}
+	a, err := client(e, m)
+	if err != nil {
+		return e.again(err, "--id "+word(*m.ID))
+	}
 	if e.JSON {
 		return printJSON(e.out, a)
 	}
-	_, err := fmt.Fprintln(e.out, word(a.SignalID))
+	_, err = fmt.Fprintln(e.out, word(a.SignalID))
 	return err
 }
 
@@ -117,13 +130,17 @@ func (s *send) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.writing(func(c *client) error {
-		a, err := c.SendSignal(e, m)
-		if err != nil {
-			return err
-		}
-		return e.sent(a)
-	})
+	return e.writing(func(c *client) error { return e.send(m, c.SendSignal) })
+}
+
+// again returns err. If nobody knows whether the call took effect, it notes the flags with which a repetition is the same call.
+func (e *env) again(err error, flags string) error {
+	interrupted, _ := errors.AsType[*weft.InterruptedError](err)
+	failed, _ := errors.AsType[*remote.Error](err)
+	if interrupted != nil && interrupted.Unknown || failed != nil && failed.Unknown {
+		e.note("to make the same call again, repeat this with %s", flags)
+	}
+	return err
 }
 
 // payload returns JSON that was given as a flag, in a file or on standard input.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ type bulks struct {
 }
 
 type bulkStart struct {
-	ID   string `arg:"" help:"The id of the bulk. Starting the same again with this id does nothing."`
+	ID   string `arg:"" help:"The id of the bulk. Starting the same again with this id does nothing; a --since or --until that says how long ago is another time then."`
 	Verb string `arg:"" enum:"cancel,terminate,signal,resume,reset,purge,delete,protect,unprotect" help:"What is done to each: cancel, terminate, signal, resume, reset, purge, delete, protect or unprotect."`
 	filter
 	doing
@@ -75,7 +76,46 @@ func (x *bulkStart) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.act(x.ID, "is started", x.actor, func(c *client, by weft.Actor) error { return c.StartBulk(e, x.ID, b, by) })
+	return e.act(x.ID, "is started", x.actor, func(c *client, by weft.Actor) error {
+		return e.sameBulk(c.StartBulk(e, x.ID, b, by), x.Since, x.Until, b.Filter, func() (weft.BulkInfo, error) { return c.Bulk(e, x.ID) })
+	})
+}
+
+// sameBulk returns err, of the start of a bulk. How long ago something is, is another time in each start. So it notes the times with
+// which a repetition is the same bulk: those of f if nobody knows whether it was started, and those of the bulk that there is
+// if that is another one.
+func (e *env) sameBulk(err error, since, until string, f weft.Filter, there func() (weft.BulkInfo, error)) error {
+	flags := absolute(since, until, f)
+	if flags == "" {
+		return err
+	}
+	if errors.Is(err, weft.ErrMismatch) {
+		if i, failed := there(); failed == nil {
+			if flags := absolute(since, until, i.Bulk.Filter); flags != "" {
+				e.note("each start means another time by how long ago something is: for the bulk that there is, repeat this with %s", flags)
+			}
+		}
+	}
+	return e.again(err, flags)
+}
+
+// absolute returns the flags --since and --until with the times in f, as far as they say how long ago these are; "": they do not,
+// or f has no such time.
+func absolute(since, until string, f weft.Filter) string {
+	var flags []string
+	for _, x := range []struct {
+		name, given string
+		at          time.Time
+	}{{"--since ", since, f.After}, {"--until ", until, f.Before}} {
+		switch {
+		case !isAgo(x.given):
+		case x.at.IsZero():
+			return ""
+		default:
+			flags = append(flags, x.name+x.at.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	return strings.Join(flags, " ")
 }
 
 type bulkStop struct {

@@ -16,10 +16,20 @@ func TestBulk(t *testing.T) {
 			t.Errorf("start: %q", out)
 		}
 		ask("start", "stop all", "cancel", "--workflow", "hello", "--rate", "10/1s") // the same again
+		late := []string{"bulk", "start", "late", "cancel", "--since", "2h", "--by", "ann", "--reason", "told so", "--write"}
+		s.done(late...)
+		_, notes, code := s.run(late...)
+		_, since, found := strings.Cut(strings.Split(notes, "\n")[0], "repeat this with --since ")
+		if code != 1 || !found || !strings.Contains(notes, "has this id") {
+			t.Errorf("of two hours ago again: %d, %s", code, notes)
+		}
+		late[5] = since
+		s.done(late...)
+		ask("stop", "late")
 		ask("start", "back", "reset", "--status", "failed", "--before", "start")
 		ask("start", "tell", "signal", "--id-prefix", "o", "--signal", "go", "--payload", `"now"`)
 		out := s.done("bulk", "list")
-		if strings.Count(out, "\n") != 4 || !strings.Contains(out, "'stop all'") || !strings.Contains(out, "waiting") {
+		if strings.Count(out, "\n") != 5 || !strings.Contains(out, "'stop all'") || !strings.Contains(out, "waiting") {
 			t.Errorf("list: %s", out)
 		}
 		var j struct {

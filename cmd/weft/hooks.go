@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"io"
 	"os"
 	"strings"
@@ -27,17 +26,10 @@ func (x *hooksResume) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	resume := func(send func(context.Context, signal.Message) (signal.Accepted, error)) error {
-		a, err := send(e, m)
-		if err != nil {
-			return err
-		}
-		return e.sent(a)
-	}
 	if x.meansStore(e.Store, e.Write, os.Getenv) {
-		return e.writing(func(c *client) error { return resume(c.SendSignal) })
+		return e.writing(func(c *client) error { return e.send(m, c.SendSignal) })
 	}
-	return e.remotely(x.plane, func(c *remote.Client) error { return resume(c.SendSignal) })
+	return e.remotely(x.plane, func(c *remote.Client) error { return e.send(m, c.SendSignal) })
 }
 
 // message reads the token and the payload.

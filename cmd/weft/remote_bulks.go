@@ -55,7 +55,8 @@ func (x *bulksStart) Run(e *env) error {
 		return err
 	}
 	return e.remotely(x.plane, func(c *remote.Client) error {
-		if err := c.StartBulk(e, x.ID, b, weft.Actor{Reason: x.Reason}); err != nil {
+		err := c.StartBulk(e, x.ID, b, weft.Actor{Reason: x.Reason})
+		if err = e.sameBulk(err, x.Since, x.Until, b.Filter, func() (weft.BulkInfo, error) { return c.Bulk(e, x.ID) }); err != nil {
 			return err
 		}
 		return e.done(x.ID, "is started")

@@ -3,7 +3,6 @@ package main
 import (
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -193,14 +192,14 @@ func (s *runsStart) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	key := s.IdempotencyKey
+	if key == "" {
+		key = rand.Text()
+	}
 	return e.remotely(s.plane, func(c *remote.Client) error {
-		ctx := e.Context
-		if s.IdempotencyKey != "" {
-			ctx = remote.WithIdempotencyKey(ctx, s.IdempotencyKey)
-		}
-		i, err := c.StartWorkflow(ctx, r)
+		i, err := c.StartWorkflow(remote.WithIdempotencyKey(e, key), r)
 		if err != nil {
-			return err
+			return e.again(err, "--idempotency-key "+word(key))
 		}
 		return e.started(i)
 	})
@@ -272,14 +271,8 @@ func (x *runsUpdate) Run(e *env) error {
 	}
 	return e.remotely(x.plane, func(c *remote.Client) error {
 		var answer json.RawMessage
-		err := c.CallUpdate(e, &weft.UpdateRequest{WorkflowID: x.ID, Update: x.Name, ID: &id, Input: input}, &answer)
-		interrupted, _ := errors.AsType[*weft.InterruptedError](err)
-		failed, _ := errors.AsType[*remote.Error](err)
-		if interrupted != nil && interrupted.Unknown || failed != nil && failed.Unknown {
-			e.note("to ask for the answer of the same update, repeat this with --id %s", word(id))
-		}
-		if err != nil {
-			return err
+		if err := c.CallUpdate(e, &weft.UpdateRequest{WorkflowID: x.ID, Update: x.Name, ID: &id, Input: input}, &answer); err != nil {
+			return e.again(err, "--id "+word(id))
 		}
 		return printJSON(e.out, answer)
 	})
@@ -397,13 +390,7 @@ func (s *signalsSend) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.remotely(s.plane, func(c *remote.Client) error {
-		a, err := c.SendSignal(e, m)
-		if err != nil {
-			return err
-		}
-		return e.sent(a)
-	})
+	return e.remotely(s.plane, func(c *remote.Client) error { return e.send(m, c.SendSignal) })
 }
 
 type signalsList struct {
