@@ -69,8 +69,8 @@ type Hook struct {
 	Metadata    Value     `json:"metadata,omitempty"`
 	CreatedAt   time.Time `json:"createdAt"`
 	SpecVersion int       `json:"specVersion"`
-	IsWebhook   bool      `json:"isWebhook,omitempty"`
-	IsSystem    bool      `json:"isSystem,omitempty"`
+	IsWebhook   bool      `json:"isWebhook"` // always told: a runtime takes nothing for true
+	IsSystem    bool      `json:"isSystem"`
 }
 
 // A Wait is a wait of a run, as its client gets it.
