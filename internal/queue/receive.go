@@ -26,7 +26,8 @@ const (
 	afield     = 16              // how many times as many are read after a refusal, and how often
 	firstPoll  = time.Second / 4 // between looks at a queue that is empty; doubles to lastPoll
 	lastPoll   = time.Second
-	heldPage   = 1000 // entries of messages that are looked at at once
+	heldPage   = 1000   // entries of messages that are read at once
+	mostHeld   = 20_000 // messages whose consumers are gone that a process has seen
 )
 
 // A Delivery is a message that a consumer holds until a time.
@@ -334,12 +335,14 @@ func (l *line) due(now time.Time, waiting storage.Range) (due [][]byte, next tim
 	if looked := time.Now(); looked.Sub(l.looked) >= q.Visibility/8 {
 		r := keys.QueueHeldUntil(l.name, now)
 		r.Limit = heldPage
-		held, err := q.Storage.Scan(q.life, r)
-		if err != nil {
-			return nil, 0, err
-		}
-		seen := make(map[string]time.Time, len(held))
-		for _, e := range held {
+		seen := map[string]time.Time{}
+		for e, err := range storage.All(q.life, q.Storage, r) {
+			if err != nil {
+				return nil, 0, err
+			}
+			if len(seen) == mostHeld {
+				break
+			}
 			since, ok := l.sightings[string(e.Key)]
 			if !ok {
 				since = looked

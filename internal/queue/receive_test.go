@@ -134,6 +134,39 @@ func TestTheMessagesOfAKilledConsumer(t *testing.T) {
 	})
 }
 
+// However many messages a dead cluster of consumers held, all are delivered again before twice the Visibility.
+func TestTheMessagesOfManyKilledConsumers(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const messages = 2500
+		s := new(memory.Store)
+		killed, q := open(t, s), open(t, s)
+		for range messages {
+			publish(t, killed, "", "x")
+		}
+		for n := 0; n < messages; {
+			n += len(receive(t, killed, 100))
+		}
+		began := time.Now()
+		for n := 0; n < messages; {
+			some := receive(t, q, 100)
+			if len(some) == 0 {
+				t.Fatalf("%d of %d messages were delivered again in %v", n, messages, time.Since(began))
+			}
+			var settled []queue.Settlement
+			for _, d := range some {
+				settled = append(settled, queue.Settlement{ID: d.ID, Receipt: d.Receipt, As: queue.Acknowledge})
+			}
+			if err := errors.Join(q.Settle(t.Context(), "blue", settled...)...); err != nil {
+				t.Fatal(err)
+			}
+			n += len(some)
+		}
+		if took := time.Since(began); took > 2*queue.DefaultVisibility {
+			t.Errorf("it took %v, want at most %v", took, 2*queue.DefaultVisibility)
+		}
+	})
+}
+
 // A consumer that is slow, and says so, keeps its message, also from a process whose clock is an hour ahead.
 func TestASlowConsumerKeepsItsMessage(t *testing.T) {
 	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} {

@@ -37,6 +37,7 @@ type Request struct {
 	// answered already, and is answered again.
 	RequestID string
 	Retry     bool
+	since     uint64 // the earlier call has written none of the events up to this number
 
 	// What the client knew of the run. The request is refused, and nothing is written, if SeqInBand is not
 	// the number of the run's last event in band, or if an event has come from outside after
@@ -133,6 +134,8 @@ func (w *World) Create(ctx context.Context, r Request) (*Answered, error) {
 //
 // At first it presumes some of what it would have to read. A decision to write has all of that among the conditions of its
 // commit. Any other decision counts only if it was made on what was read since the request came.
+//
+// If the commit is refused, the client may have made the call again meanwhile, at another process.
 func (w *World) create(ctx context.Context, r *Request, fields data) (*Answered, error) {
 	for presume := w.presumes && !r.Retry; ; presume = false {
 		s, err := w.state(ctx, r, fields, presume)
@@ -142,7 +145,11 @@ func (w *World) create(ctx context.Context, r *Request, fields data) (*Answered,
 		if err != nil {
 			return nil, w.failed(r, err)
 		}
-		if s.head != nil && s.head.Removed == 0 && r.Retry && r.RequestID != "" {
+		switch {
+		case s.head == nil || s.head.Removed > 0:
+		case !r.Retry:
+			r.since = s.head.Seq
+		case r.RequestID != "":
 			earlier, err := w.earlier(ctx, s)
 			if earlier != nil || err != nil {
 				return earlier, w.failed(r, err)
@@ -169,8 +176,9 @@ func (w *World) create(ctx context.Context, r *Request, fields data) (*Answered,
 		err = w.commit(ctx, d.batch, storage.Put(keys.WorldEvent(r.RunID, e.n), e.raw))
 		w.heads.keep(r.RunID, s.head, &d.head, err)
 		switch {
-		case errors.Is(err, storage.ErrConflict):
-			continue // the run has changed, or a token has
+		case errors.Is(err, storage.ErrConflict): // the run has changed, or a token has
+			r.Retry = true
+			continue
 		case err != nil:
 			return nil, w.failed(r, err)
 		}
@@ -355,7 +363,9 @@ func (w *World) earlier(ctx context.Context, s *state) (*Answered, error) {
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, n)
+		if n > s.since {
+			found = append(found, n)
+		}
 	}
 	events, err := gather(found, func(n uint64) (*event, error) { return w.eventAt(ctx, s.head, n) })
 	if err != nil {
@@ -403,11 +413,10 @@ func (w *World) answer(ctx context.Context, d *decision) (*Answered, error) {
 		}
 	}
 	d.head.run = s.RunID
-	known := map[uint64]*event{} // so that they are not read again
+	v.known = map[uint64]*event{} // so that they are not read again
 	for _, e := range d.events {
-		known[e.n] = e
+		v.known[e.n] = e
 	}
-	v.known = known
 	switch s.Type {
 	case RunCreated, RunStarted, RunCompleted, RunFailed, RunCancelled, AttrSet:
 		a.Run, err = v.run(ctx, &d.head)

@@ -269,25 +269,23 @@ func (d *decision) begin(t EventType, v Value) error {
 // runStarted: of a pending run, or of one that is created by it.
 func (d *decision) runStarted() error {
 	s := d.state
-	if s.head == nil {
+	switch {
+	case s.head == nil:
 		if err := d.begin(RunStarted, s.Data); err != nil {
 			return err
 		}
-		d.start(nil)
-		return nil
-	}
-	switch {
 	case d.head.Status.Ended():
 		return conflict(CodeRunTerminal, "Run %s is in the terminal state %s: %s", s.RunID, d.head.Status, transition(d.head.Status, Running))
 	case d.head.Status == Running:
 		return d.already(0)
 	}
-	d.start(s.Data)
+	d.start()
 	return nil
 }
 
-func (d *decision) start(v Value) {
-	e := d.append(RunStarted, "", v, false)
+// start starts the run. The event has no data: a runtime sends with it what the creation of the run has.
+func (d *decision) start() {
+	e := d.append(RunStarted, "", nil, false)
 	d.head.Status, d.head.Started = Running, e.Created
 }
 
@@ -307,7 +305,7 @@ func (d *decision) runEnded() error {
 		return conflict(CodeRunTerminal, "Run %s is in the terminal state %s: %s", s.RunID, h.Status, transition(h.Status, to))
 	}
 	if h.Status == Pending && s.Type != RunCancelled {
-		d.start(nil)
+		d.start()
 	}
 	for _, k := range s.live {
 		d.dispose(k, nil).Spec = max(2, h.Spec)

@@ -523,6 +523,17 @@ func TestLimits(t *testing.T) {
 	same(t, "the end", strings.HasSuffix(c.log("wrun_1"), "hook_disposed hook_disposed run_completed"), true)
 }
 
+// A runtime sends the input of a run with its creation, and again with its start. It is stored, and read, once.
+func TestTheInputIsStoredOnce(t *testing.T) {
+	c := open(t, new(memory.Store))
+	c.must("wrun_1", world.RunCreated, "", order)
+	a := c.must("wrun_1", world.RunStarted, "", order)
+	if len(a.Events) != 2 || a.Events[0].EventData == nil || a.Events[1].EventData != nil {
+		t.Errorf("got %+v, want the input in the first of two events", a.Events)
+	}
+	same(t, "the input", fmt.Sprintf("%x", []byte(c.run("wrun_1").Input)), "42696e")
+}
+
 // Runs of the first spec take three events, unchecked, and runs of a later spec than the client's take none.
 func TestSpecs(t *testing.T) {
 	c := open(t, new(memory.Store))

@@ -259,6 +259,77 @@ func TestHeadsOfOthersAreRead(t *testing.T) {
 	sound(t, inner)
 }
 
+// A call is on its way to one process while its client makes it again at another one, which is faster. The first one gets
+// the answer of the second, and the event is there once. It looks only at what came meanwhile, not at the whole log.
+func TestAFirstCallIsBehindItsRepetition(t *testing.T) {
+	named := func(retry bool) func(*world.Request) {
+		return func(r *world.Request) { r.RequestID, r.Retry = "req_1", retry }
+	}
+	for _, call := range []struct {
+		e  world.EventType
+		id string
+		f  fields
+	}{
+		{world.HookReceived, "hook_1", fields{"payload": 1}},
+		{world.StepStarted, "step_1", nil},
+		{world.AttrSet, "", fields{"changes": []map[string]any{{"key": "a", "value": "1"}}, "writer": map[string]string{"type": "step"}}},
+	} {
+		for _, together := range []bool{false, true} {
+			t.Run(fmt.Sprint(call.e, " ", together), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					inner := new(memory.Store)
+					s := &watched{Storage: inner}
+					one, two := open(t, s), open(t, inner)
+					one.begin("wrun_1")
+					one.must("wrun_1", world.HookCreated, "hook_1", fields{"token": "t"})
+					one.must("wrun_1", world.StepCreated, "step_1", fields{"stepName": "pay", "input": 1})
+					for range 100 {
+						one.must("wrun_1", call.e, call.id, call.f)
+					}
+					before := one.log("wrun_1")
+					hold := make(chan struct{})
+					last := s.commits.Load() + 1
+					meets := last
+					if together {
+						meets++
+					}
+					var faster *world.Answered
+					s.before = func(commit int64) {
+						if together && commit == last {
+							<-hold
+						}
+						if commit == meets {
+							faster = two.must("wrun_1", call.e, call.id, call.f, named(true))
+						}
+					}
+					var calls sync.WaitGroup
+					if together {
+						calls.Go(func() { one.must("wrun_1", world.WaitCreated, "wait_1", nil) })
+						synctest.Wait()
+						calls.Go(func() { one.must("wrun_1", world.WaitCreated, "wait_2", nil) })
+						synctest.Wait()
+						before += " wait_created wait_created"
+					}
+					s.reads.Store(0)
+					calls.Go(func() {
+						if a := one.must("wrun_1", call.e, call.id, call.f, named(false)); a.Event.EventID != faster.Event.EventID {
+							t.Errorf("it got event %s, and its repetition %s", a.Event.EventID, faster.Event.EventID)
+						}
+					})
+					synctest.Wait()
+					close(hold)
+					calls.Wait()
+					same(t, "events", len(strings.Fields(two.log("wrun_1"))), len(strings.Fields(before))+1)
+					if n := s.reads.Load(); n > 20 {
+						t.Errorf("%d reads, want at most 20", n)
+					}
+					sound(t, inner)
+				})
+			})
+		}
+	}
+}
+
 // Before any commit, another process may have written to the run. Then a call is decided anew, and is in the log once.
 func TestAnotherProcessWritesBeforeEachCommit(t *testing.T) {
 	met := 0

@@ -280,32 +280,27 @@ func entities[T any](ctx context.Context, w *World, run, kind string, p Page, r 
 
 // Hook returns an open hook by its id.
 func (w *World) Hook(ctx context.Context, id string, r Resolve) (*Hook, error) {
-	missing := NotFound("Hook", id)
 	o, err := w.ownerAt(ctx, keys.WorldHookRun(id))
-	if err == nil && o == nil {
-		err = missing
-	}
 	if err != nil {
 		return nil, err
 	}
-	return w.openHook(ctx, o, r, missing)
+	return w.openHook(ctx, o, r, NotFound("Hook", id))
 }
 
 // HookByToken returns the open hook that has a token.
 func (w *World) HookByToken(ctx context.Context, token string, r Resolve) (*Hook, error) {
-	missing := NotFound("Hook with token", token)
 	o, err := w.holderOf(ctx, token)
-	if err == nil && o == nil {
-		err = missing
-	}
 	if err != nil {
 		return nil, err
 	}
-	return w.openHook(ctx, o, r, missing)
+	return w.openHook(ctx, o, r, NotFound("Hook with token", token))
 }
 
-// openHook returns a hook that is open; missing if it is not.
+// openHook returns a hook that is open; missing if it is not, or if o is nil.
 func (w *World) openHook(ctx context.Context, o *owner, r Resolve, missing *Error) (*Hook, error) {
+	if o == nil {
+		return nil, missing
+	}
 	if err := r.check(); err != nil {
 		return nil, err
 	}

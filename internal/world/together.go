@@ -127,6 +127,12 @@ func (w *World) together(group []*creation) {
 		presume = err == nil
 		switch {
 		case err != nil && errors.Is(err, errAnew): // another process has changed the run
+			since := group[0].r.since // the others were decided on events of the group, too
+			for _, c := range group {
+				if !c.r.Retry {
+					c.r.Retry, c.r.since = true, since
+				}
+			}
 			backoff.Wait(context.Background(), time.Duration(min(try, 20))*time.Millisecond)
 			continue
 		case err != nil:

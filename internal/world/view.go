@@ -69,8 +69,8 @@ type Hook struct {
 	Metadata    Value     `json:"metadata,omitempty"`
 	CreatedAt   time.Time `json:"createdAt"`
 	SpecVersion int       `json:"specVersion"`
-	IsWebhook   bool      `json:"isWebhook,omitempty"`
-	IsSystem    bool      `json:"isSystem,omitempty"`
+	IsWebhook   bool      `json:"isWebhook"` // always told: a runtime takes nothing for true
+	IsSystem    bool      `json:"isSystem"`
 }
 
 // A Wait is a wait of a run, as its client gets it.
@@ -136,18 +136,10 @@ func (v view) fields(ctx context.Context, h *head, n uint64) (data, *event, erro
 
 // failure returns the error in an event, as the client reads it.
 func (v view) failure(d data, e *event) (Value, error) {
-	structured := decodeError(e.Error)
-	if structured == nil {
-		return d.get("error"), nil
+	if structured := decodeError(e.Error); structured != nil {
+		return encoder.Marshal(structured)
 	}
-	all := map[string]string{"message": structured.Message}
-	if structured.Stack != "" {
-		all["stack"] = structured.Stack
-	}
-	if structured.Code != "" {
-		all["code"] = structured.Code
-	}
-	return encoder.Marshal(all)
+	return d.get("error"), nil
 }
 
 func (v view) run(ctx context.Context, h *head) (*Run, error) {

@@ -390,6 +390,18 @@ var behaviours = map[string]func(c *client){
 		c.same("the hook", fmt.Sprint(h["runId"], h["hookId"], h["token"], c.plain(h["metadata"])), "wrun_1hook_1t6d")
 		c.not(404, "t", "hooks/by-token", object{"token": "other"})
 	},
+	"hooks: only a webhook is one": func(c *client) { // a runtime takes what is not told for a webhook, which anybody may call
+		c.begin("wrun_1", 1)
+		for i, data := range []object{{"token": "t0"}, {"token": "t1", "isWebhook": false}, {"token": "t2", "isWebhook": true, "isSystem": true}} {
+			id, want := fmt.Sprint("hook_", i), fmt.Sprint(i == 2, i == 2)
+			created := c.create("wrun_1", "hook_created", id, data)["hook"]
+			listed := c.ok("hooks/list", object{"runId": "wrun_1"})["data"].([]any)[0] // the newest
+			for _, got := range []any{created, listed, c.ok("hooks/get", object{"id": id}), c.ok("hooks/by-token", object{"token": data["token"]})} {
+				h := got.(object)
+				c.same(fmt.Sprint("isWebhook, isSystem of ", h["hookId"]), fmt.Sprint(h["isWebhook"], h["isSystem"]), want)
+			}
+		}
+	},
 	"outputs": func(c *client) {
 		for i, v := range []any{42, object{"a": 1}, object{"a": object{"b": []any{1, object{}}}}, "text", []any{1, "b", nil}, true, false, nil, 0, "", c.bytes("\x00\xff")} {
 			run := fmt.Sprint("wrun_", i)

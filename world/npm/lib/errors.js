@@ -1,3 +1,6 @@
+/** The codes of 409 that say that what a call makes is there already, or cannot be any more. Runtimes go on after them. */
+const isThere = new Set(['conflict', 'token_taken', 'run_terminal', 'run_not_supported']);
+
 /**
  * The classes of errors that a runtime knows.
  * @typedef {typeof import('@workflow/errors')} Classes
@@ -39,7 +42,8 @@ export function refusal(classes, status, problem, about, url) {
       if (code === 'run_not_supported' && needed) {
         return new classes.RunNotSupportedError(Number(needed[1]), about.spec);
       }
-      return known(new classes.EntityConflictError(message), status, code);
+      if (isThere.has(code)) return known(new classes.EntityConflictError(message), status, code);
+      break;
     }
     case 412:
       return known(new classes.PreconditionFailedError(message), status, code);

@@ -8,17 +8,37 @@ const patienceMs = 60_000;
 /** The longest pause between two calls of a reader. An answer that took longer than that was not cut at once. */
 const longestPauseMs = 2_000;
 
+/** How much one call writes at most. A store may take less. */
+const pageChunks = 1000;
+const pageBytes = 512 << 10;
+
 /**
  * @param {import('./client.js').Client} client
  */
 export function createStreams(client) {
   /**
+   * Writes chunks, in as many calls as it takes: a runtime writes at once what has come together.
    * @param {string} runId
    * @param {string} name
    * @param {(string | Uint8Array)[]} chunks
    */
   async function writeMulti(runId, name, chunks) {
-    if (chunks.length > 0) await client.call('streams/write', { runId, name, chunks }, { named: true, about: { runId } });
+    let most = pageChunks;
+    for (let from = 0; from < chunks.length; ) {
+      let to = from;
+      for (let bytes = 0; to < Math.min(from + most, chunks.length); to++) {
+        bytes += Buffer.byteLength(chunks[to]);
+        if (to > from && bytes > pageBytes) break;
+      }
+      const page = chunks.slice(from, to);
+      try {
+        await client.call('streams/write', { runId, name, chunks: page }, { named: true, about: { runId } });
+        from = to;
+      } catch (err) {
+        if (/** @type {any} */ (err).status !== 413 || page.length === 1) throw err;
+        most = Math.ceil(page.length / 2);
+      }
+    }
   }
 
   return {

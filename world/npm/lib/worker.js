@@ -127,7 +127,8 @@ export function createWorker(client, options) {
         return again;
       }
       if (!stopping.signal.aborted) console.error(`[weft] the app has not answered message ${delivery.messageId}: ${err}`);
-      return { as: 'retry', afterSeconds: 1, uncounted: true };
+      // A runtime takes attempt 1 for the first delivery, and executes steps without a look at the log.
+      return unconnected(/** @type {any} */ (err)) ? { as: 'retry', afterSeconds: 1, uncounted: true } : again;
     }
     if (answer.statusCode < 200 || answer.statusCode > 299) {
       console.error(`[weft] message ${delivery.messageId}, attempt ${delivery.attempt}: HTTP ${answer.statusCode}: ${text.slice(0, 500)}`);
@@ -162,6 +163,16 @@ export function endpoint(appUrl, queueName) {
   const base = appUrl || WEFT_APP_URL || `http://localhost:${PORT}`;
   const kind = /^__(?:[a-z][a-z0-9]*_)?wkf_step_/.test(queueName) ? 'step' : 'flow';
   return `${base.replace(/\/*$/, '')}/.well-known/workflow/v1/${kind}`;
+}
+
+/**
+ * Reports whether an error says that no connection was made, so that nobody has got what was to be sent.
+ * @param {{ code?: string, syscall?: string, errors?: any[] }} err one with errors is of a host with several addresses
+ * @returns {boolean}
+ */
+function unconnected({ code, syscall, errors }) {
+  if (errors?.length) return errors.every(unconnected);
+  return code === 'UND_ERR_CONNECT_TIMEOUT' || syscall === 'connect' || syscall === 'getaddrinfo';
 }
 
 /**

@@ -163,6 +163,22 @@ for (const [version, [interfacePackage, errorsPackage]] of Object.entries(versio
       const { event } = await create(await begun(1), 'hook_created', id(), { token });
       expect([event.eventType, event.eventData]).toEqual(['hook_conflict', { token, conflictingRunId: runId }]);
     });
+    test('only a webhook is one', async () => {
+      for (const isWebhook of [false, true]) { // a runtime takes what is not told for a webhook, which anybody may call
+        const [runId, token, hookId] = [await begun(1), id(), id()];
+        const { hook } = await create(runId, 'hook_created', hookId, { token, isWebhook });
+        const listed = (await world.hooks.list({ runId })).data;
+        const all = [hook, await world.hooks.get(hookId), await world.hooks.getByToken(token), ...listed];
+        expect(all.map((one) => one.isWebhook)).toEqual(Array(4).fill(isWebhook));
+      }
+    });
+    test('too many', async () => {
+      const runId = await begun(1);
+      for (let i = 0; i < 3; i++) await create(runId, 'hook_created', id(), { token: id() });
+      const err = await refused(create(runId, 'hook_created', id(), { token: id() }), 409, 'open hooks', classes.WorkflowWorldError);
+      // A runtime takes a conflict for a hook that is there already, and would wait for it for ever.
+      expect([err.code, classes.EntityConflictError.is(err)]).toEqual(['limit', false]);
+    });
     test('several', async () => {
       const runId = await begun(1);
       const tokens = [id(), id(), id()];

@@ -1,8 +1,10 @@
 import { createServer } from 'node:http';
 import { connect, createServer as createTCPServer } from 'node:net';
+import { buffer } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, expect, test, vi } from 'vitest';
 import { createWorld } from '../index.js';
+import { decode, encode } from '../lib/codec.js';
 
 const url = process.env.WEFT_WORLD_URL;
 const opened = [];
@@ -45,9 +47,9 @@ async function proxy() {
 
 let streams = 0;
 /** Begins a run, and returns its id and the name of a stream that is not there yet. */
-async function begin() {
+async function begin(world = open()) {
   const eventData = { workflowName: 'order', deploymentId: 'blue', input: 1 };
-  const { run } = await open().events.create(null, { eventType: 'run_created', eventData });
+  const { run } = await world.events.create(null, { eventType: 'run_created', eventData });
   return { runId: run.runId, name: `words-${process.pid}-${++streams}` };
 }
 
@@ -94,6 +96,37 @@ test('a stream whose answers are cut at once fails after a minute', async () => 
   const world = open({ url: await listen(server) });
   await expect(chunks(await world.streams.get('wrun_1', 'words'))).rejects.toMatchObject({ code: 'TRANSPORT' });
   expect(answers).toBe(4);
+});
+
+// A runtime writes at once what has come together, however much that is.
+test('many chunks, and large ones, are written at once', async () => {
+  for (const at of [url, process.env.WEFT_SMALL_URL]) { // the second one takes 127 operations and 1 MiB in a batch
+    for (const [count, bytes] of [[2500, 10], [300, 8192]]) {
+      const world = open({ url: at });
+      const { runId, name } = await begin(world);
+      const all = Array.from({ length: count }, (_, i) => String(i).padEnd(bytes, 'é'));
+      await world.writeToStreamMulti(name, runId, all.map((text, i) => (i % 2 ? text : new TextEncoder().encode(text))));
+      await world.streams.close(runId, name);
+      expect(await chunks(await world.streams.get(runId, name))).toEqual(all);
+    }
+  }
+  const { runId, name } = await begin();
+  const tooLarge = new Uint8Array(2 << 20);
+  await expect(open({ url: process.env.WEFT_SMALL_URL }).streams.write(runId, name, tooLarge)).rejects.toMatchObject({ status: 413 });
+});
+
+test('a call writes at most 1,000 chunks, and 512 KiB if it has several', async () => {
+  const calls = [];
+  const server = createServer(async (req, res) => {
+    calls.push(decode(await buffer(req)).chunks.length);
+    res.writeHead(200, { 'content-type': 'application/cbor' }).end(encode({ index: 0 }));
+  });
+  opened.push({ close: () => (server.closeAllConnections(), server.close()) });
+  const world = open({ url: await listen(server) });
+  for (const [count, bytes] of [[2500, 1], [5, 200 << 10], [2, 600 << 10], [0, 1]]) {
+    await world.streams.writeMulti('wrun_1', 'words', Array(count).fill('x'.repeat(bytes)));
+  }
+  expect(calls).toEqual([1000, 1000, 500, 2, 2, 1, 1, 1]);
 });
 
 for (const by of ['run', 'name']) {
