@@ -677,7 +677,7 @@ var flaws = []flaw{
 		var running atomic.Int32
 		s.commit = func(ctx context.Context, b storage.Batch) error {
 			defer running.Add(-1)
-			if running.Add(1) > 1 {
+			if running.Add(1) > 1 && !isClosed(s.Storage) {
 				return errors.New("database is locked")
 			}
 			runtime.Gosched()
