@@ -32,7 +32,7 @@ var arrows = map[string][]string{
 	"storage/sqlite":                     {"storage", "internal/backoff", "internal/filelock", "internal/group", "internal/known", "internal/place", "internal/stack", "modernc.org/sqlite", "modernc.org/sqlite/lib", "golang.org/x/sys/unix"},
 	"storage/postgres":                   {"storage", "storage/postgres/internal/observed", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn", "github.com/jackc/pgx/v5/pgxpool"},
 	"storage/postgres/internal/observed": {"storage", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
-	"storage/storagetest":                {"storage", "github.com/google/go-cmp/cmp", "pgregory.net/rapid"},
+	"storage/storagetest":                {"storage", "internal/inturn", "github.com/google/go-cmp/cmp", "pgregory.net/rapid"},
 	"internal/filelock":                  {"storage", "golang.org/x/sys/unix"},
 	"internal/group":                     {"storage"},
 	"internal/known":                     {"storage"},

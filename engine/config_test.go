@@ -203,6 +203,25 @@ func TestModesNeedCapabilities(t *testing.T) {
 	}
 }
 
+// A store is either Shared or has an Opening. Engines of other processes would not be found dead without one of them,
+// and would be taken for dead with both.
+func TestStoreIsSharedOrExclusive(t *testing.T) {
+	for what, s := range map[string]storage.Storage{
+		"neither": struct{ storage.Storage }{new(memory.Store)},
+		"both":    lacking{new(memory.Store), func(c *storage.Capabilities) { c.Shared = true }},
+	} {
+		f := storagetest.NewFaulty(s, nil)
+		_, err := engine.New(engine.Config{Storage: f, Logger: quiet})
+		var wrong *engine.ConfigError
+		if !errors.As(err, &wrong) || wrong.Field != "Storage" || f.Calls() != 0 {
+			t.Errorf("%s: %v after %d calls, want a *ConfigError about Storage and none", what, err, f.Calls())
+		}
+		if _, err := engine.New(engine.Config{Storage: s, Logger: quiet, Ownership: engine.OwnershipSingleOwner}); err != nil {
+			t.Errorf("%s, with a single owner: %v, want it taken", what, err)
+		}
+	}
+}
+
 // a store belongs to one mode.
 func TestOwnershipModeIsStamped(t *testing.T) {
 	single := func(c *engine.Config) { c.Ownership = engine.OwnershipSingleOwner }

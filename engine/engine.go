@@ -135,8 +135,14 @@ func checkStore(s storage.Storage, mode Ownership) error {
 			return &CheckpointOwnershipCapabilityError{Capability: capability, Mode: mode, Adapter: storage.Adapter(s)}
 		}
 	}
-	if worker.Opening(s) == "" && !s.Capabilities().Shared && mode == OwnershipCASRequired {
+	if mode != OwnershipCASRequired {
+		return nil
+	}
+	switch shared, exclusive := s.Capabilities().Shared, worker.Opening(s) != ""; {
+	case !shared && !exclusive:
 		return &ConfigError{Field: "Storage", Problem: "is neither Shared nor a storage.Exclusive: dead engines cannot be detected"}
+	case shared && exclusive:
+		return &ConfigError{Field: "Storage", Problem: "is Shared and has an Opening: engines of other processes would be taken for dead"}
 	}
 	return nil
 }

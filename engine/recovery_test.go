@@ -544,6 +544,70 @@ func TestDamagedRecordsOfOneRun(t *testing.T) {
 	}
 }
 
+// A truncating store ends pages of one log that have more than 100 entries at the 50th, while it is told to.
+type truncating struct {
+	storage.Storage
+	log   []byte
+	short atomic.Bool
+}
+
+func (s *truncating) Unwrap() storage.Storage { return s.Storage }
+
+func (s *truncating) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	page, err := s.Storage.Scan(ctx, r)
+	if s.short.Load() && len(page) > 100 && bytes.HasPrefix(page[0].Key, s.log) {
+		page = page[:50]
+	}
+	return page, err
+}
+
+// AC3: a history that ends before the checkpoint of the claim is not taken for a whole one: the run is held, and what
+// is recorded behind the end is not done again.
+func TestHistoryThatIsNotReadToItsEnd(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &truncating{Storage: fresh(t)}
+		var ran tally
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			for i := range 120 {
+				name := fmt.Sprint("step", i)
+				if _, err := engine.Step(run, name, func(context.Context) (int, error) { ran.add(name); return i, nil }); err != nil {
+					return "", err
+				}
+			}
+			return "done", run.Sleep(time.Hour)
+		})
+		p := boot(t, s, wf)
+		time.Sleep(time.Second)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Minute)
+		s.log = logOf(t, s, "o").All().Start
+		if n := len(historyOf(t, p.Engine, "o")); n <= 120 || ran.of("step119") != 1 {
+			t.Fatalf("%d checkpoints, and the last step ran %d times, want more than 120 and 1", n, ran.of("step119"))
+		}
+		p.kill()
+
+		s.short.Store(true)
+		p = boot(t, s, wf)
+		time.Sleep(time.Minute)
+		if i := describe(t, p, "o"); !heldFor(i, engine.ReasonDamaged) || !strings.Contains(i.Attention[0].Detail, "is missing") {
+			t.Errorf("%s, %+v, want it held, because a checkpoint is missing", i.Status, i.Attention)
+		}
+		s.short.Store(false)
+		if err := p.Resume(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Hour)
+		if got := result(t, wf.Handle(p, "o")); got != "done" {
+			t.Errorf("%q, want done", got)
+		}
+		for i := range 120 {
+			if n := ran.of(fmt.Sprint("step", i)); n != 1 {
+				t.Errorf("step %d ran %d times, want 1", i, n)
+			}
+		}
+	})
+}
+
 // LV2: the record of a run that an engine executes gets damaged, or is one of a newer format. The engine says so once, and
 // goes on with the run when the record is whole again.
 func TestDamagedRecordOfARunInMemory(t *testing.T) {

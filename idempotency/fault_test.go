@@ -606,14 +606,24 @@ type neither struct{ storage.Storage }
 
 func (n neither) Get(ctx context.Context, k []byte) ([]byte, error) { return n.Storage.Get(ctx, k) }
 
-// Section 2: Storage is Shared or Exclusive.
-func TestStoreThatIsNeitherSharedNorExclusive(t *testing.T) {
-	l, err := idempotency.New(idempotency.Config{Storage: neither{new(memory.Store)}})
-	if err == nil {
-		l.Close()
-	}
-	if !errors.Is(err, idempotency.ErrInvalid) {
-		t.Errorf("got %v, want ErrInvalid", err)
+// both is a store that is Shared and has an Opening.
+type both struct{ exclusive }
+
+func (b both) Capabilities() storage.Capabilities { return b.hooked.Capabilities() }
+
+// Section 2: Storage is either Shared or Exclusive.
+func TestStoreIsSharedOrExclusive(t *testing.T) {
+	for what, s := range map[string]storage.Storage{
+		"neither": neither{new(memory.Store)},
+		"both":    both{exclusive{sharedStore(), "first"}},
+	} {
+		l, err := idempotency.New(idempotency.Config{Storage: s})
+		if err == nil {
+			l.Close()
+		}
+		if !errors.Is(err, idempotency.ErrInvalid) {
+			t.Errorf("%s: got %v, want ErrInvalid", what, err)
+		}
 	}
 }
 

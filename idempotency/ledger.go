@@ -174,8 +174,11 @@ func New(c Config) (*Ledger, error) {
 		for _, needed := range []string{"conditionalBatch", "atomicBatch", "readAfterWrite"} {
 			errs = append(errs, storage.Require(c.Storage, "package idempotency", needed))
 		}
-		if x, ok := storage.As[storage.Exclusive](c.Storage); !c.Storage.Capabilities().Shared && (!ok || x.Opening() == "") {
+		switch shared, exclusive := c.Storage.Capabilities().Shared, opening(c.Storage) != ""; {
+		case !shared && !exclusive:
 			bad("Storage", "is neither Shared nor a storage.Exclusive, so nobody can tell which holders are dead")
+		case shared && exclusive:
+			bad("Storage", "is Shared and has an Opening, so holders in other processes would be taken for dead")
 		}
 		most := weft.MaxPayload
 		if b := c.Storage.Capabilities().MaxBatch.Bytes; b > 0 {
@@ -210,6 +213,14 @@ func New(c Config) (*Ledger, error) {
 	return start(context.Background(), c, codecs, time.Now), nil
 }
 
+// opening identifies this opening of an exclusive store. It is empty for any other store.
+func opening(s storage.Storage) string {
+	if x, ok := storage.As[storage.Exclusive](s); ok {
+		return x.Opening()
+	}
+	return ""
+}
+
 // start returns a Ledger that has begun to sweep. ctx is for what runs in the background; wall reads the wall clock.
 func start(ctx context.Context, c Config, codecs payload.Codecs, wall func() time.Time) *Ledger {
 	core := &core{
@@ -219,12 +230,9 @@ func start(ctx context.Context, c Config, codecs payload.Codecs, wall func() tim
 	}
 	core.life, core.end = context.WithCancel(ctx)
 	holders := lease.Config{
-		Store: c.Storage, TTL: c.Lease, Clock: core.clock, Logger: c.Logger,
+		Store: c.Storage, Opening: opening(c.Storage), TTL: c.Lease, Clock: core.clock, Logger: c.Logger,
 		NewID: func() string { return ids.ULID(core.time()) },
 		Life:  core.life, Go: core.background.Go,
-	}
-	if x, ok := storage.As[storage.Exclusive](c.Storage); ok {
-		holders.Opening = x.Opening()
 	}
 	core.holders = lease.New(holders)
 	core.time() // so that a jump is noticed from now on

@@ -94,6 +94,12 @@ type exclusive struct {
 
 func (e exclusive) Opening() string { return e.opening }
 
+func (e exclusive) Capabilities() storage.Capabilities {
+	c := e.hooked.Capabilities()
+	c.Shared = false
+	return c
+}
+
 func exclusiveStore() exclusive { return exclusive{&hooked{inner: new(memory.Store)}, "first"} }
 
 var errDown = errors.New("the store is down")

@@ -51,7 +51,7 @@ type Exclusive interface {
 
 	// Opening returns an identifier that is unique to this opening. It is empty
 	// if the store is not exclusive after all: if it was opened to be Shared, or
-	// wraps such a store.
+	// wraps such a store. An engine refuses a store that is Shared and has an Opening.
 	Opening() string
 }
 
@@ -96,8 +96,9 @@ type Session interface {
 // in the goroutine that owns the transaction.
 //
 // Commit evaluates conditions under locks: if it returns nil, the batch is applied
-// when the transaction commits. After ErrConflict the transaction is still usable. Any
-// other error wraps ErrAborted, and the host must roll back.
+// when the transaction commits. After an error that wraps ErrAborted the host must roll back.
+// After any other, such as ErrConflict or ErrInvalidBatch, nothing was written and the
+// transaction is still usable.
 type Tx interface {
 	Storage
 

@@ -314,13 +314,15 @@ func (x *Execution) nextEvent() (logged, bool, error) {
 	}
 }
 
-// readHistory reads the next checkpoint of the history, and queues its events.
+// readHistory reads the next checkpoint of the history, and queues its events. The last one is Hold.Head.
 func (x *Execution) readHistory() error {
 	next := x.takePast()
 	c, err, ok := next.Checkpoint, next.err, next.ok
 	switch {
 	case x.Ctx.Err() != nil:
 		return context.Cause(x.Ctx)
+	case !ok && x.Hold.Head > 0:
+		return fmt.Errorf("%w: checkpoint %d of %q is missing", storage.ErrCorrupt, x.Hold.Head, x.ID)
 	case !ok:
 		x.caughtUp()
 		return nil

@@ -12,14 +12,12 @@ import (
 func (x *Execution) Rehearse(history []checkpoint.Checkpoint) error {
 	defer x.Cancel(nil)
 	defer x.unwind()
-	next := 0
 	x.endHistory = func() {}
 	x.history = func() (c checkpoint.Checkpoint, err error, ok bool) {
-		if next == len(history) {
-			return c, nil, false
+		if ok = len(history) > 0; ok {
+			c, history = history[0], history[1:]
 		}
-		next++
-		return history[next-1], nil, true
+		return c, nil, ok
 	}
 	x.lookAhead()
 	x.noteReplay()

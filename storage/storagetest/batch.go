@@ -137,6 +137,8 @@ func invalidConditionsAreRefused(t *trial) {
 		{"absent and not written", then(when(absent("b")), put("c", "1"))},
 		{"absent and only in a range that is deleted", then(when(absent("b")), storage.DeleteRange(between("b", "c")), put("c", "1"))},
 		{"absent, and nothing else", when(absent("b"))},
+		{"condition that does not hold, and an invalid put", then(when(equal("a", "2")), put("b", "1"), put("", "1"))},
+		{"condition that does not hold, and a key put twice", then(when(present("b")), put("c", "1"), put("c", "2"))},
 	} {
 		t.refused(c.b, storage.ErrInvalidBatch)
 		t.same("after "+c.what, t.all(), []string{"a=1"})
@@ -155,6 +157,10 @@ func largestBatchIsTaken(t *trial) {
 		}
 		t.do(ops...)
 		t.got(fmt.Sprintf("k%06d", n-1), "1")
+		if t.caps.ConditionalBatch {
+			t.commit(halfConditions(n, "2"))
+			t.got(fmt.Sprintf("k%06d", n-1), "2")
+		}
 		t.do(storage.DeleteRange(storage.Range{}))
 	}
 	n := dear
@@ -167,6 +173,19 @@ func largestBatchIsTaken(t *trial) {
 	}
 }
 
+// halfConditions returns a batch that requires the first half of n numbered keys to equal "1", and puts the others.
+func halfConditions(n int, value string) storage.Batch {
+	var b storage.Batch
+	for i := range n {
+		if key := fmt.Sprintf("k%06d", i); i < n/2 {
+			b.If = append(b.If, equal(key, "1"))
+		} else {
+			b.Ops = append(b.Ops, put(key, value))
+		}
+	}
+	return b
+}
+
 func tooLargeIsRefused(t *trial) {
 	most := t.caps.MaxBatch
 	if n := most.Ops; n > 0 && n < 1<<20 {
@@ -175,6 +194,9 @@ func tooLargeIsRefused(t *trial) {
 			ops = append(ops, put(fmt.Sprintf("k%06d", i), ""))
 		}
 		t.refused(batch(ops...), storage.ErrInvalidBatch)
+		if t.caps.ConditionalBatch {
+			t.refused(halfConditions(n+1, ""), storage.ErrInvalidBatch)
+		}
 	}
 	if n := most.Bytes; n > 0 && n < 1<<30 {
 		t.refused(batch(put("a", "1"), storage.Put([]byte("k"), make([]byte, n))), storage.ErrInvalidBatch)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"runtime"
 	"time"
 
@@ -92,6 +93,7 @@ func cancelledIsAllOrNothing(t *trial) {
 		}
 		return nil
 	})
+	t.only(`^([0-5]:\d+:[ab]=1|neighbour[0-5]=.*)$`)
 }
 
 func cancelledIsNoConflict(t *trial) {
@@ -118,6 +120,17 @@ func cancelledIsNoConflict(t *trial) {
 		}
 		return nil
 	})
+	t.only(`^[0-5]:\d+=1$`)
+}
+
+// only expects all entries of the store to match pattern.
+func (t *trial) only(pattern string) {
+	t.Helper()
+	for _, e := range t.all() {
+		if ok, err := regexp.MatchString(pattern, e); !ok {
+			t.Fatalf("got %s in the store, want only what matches %s (error %v): Commit read the caller's bytes or slices after it had answered", short(e), pattern, err)
+		}
+	}
 }
 
 // withdrawn reports whether a store says by err that it has written nothing, because a context had ended.
@@ -127,8 +140,19 @@ func withdrawn(err error) bool {
 }
 
 // cancelled commits b and cancels the commit at a random time, which may be early or
-// late in a Commit that takes as long as the previous one.
+// late in a Commit that takes as long as the previous one. After the answer it changes b, which
+// the store must not read any more.
 func (t *trial) cancelled(rnd *rand.Rand, took time.Duration, b storage.Batch) error {
+	defer func() {
+		for i := range b.If {
+			scribble(b.If[i].Key, b.If[i].Value)
+			b.If[i] = present("late")
+		}
+		for i, o := range b.Ops {
+			scribble(o.Key, o.Value)
+			b.Ops[i] = put(fmt.Sprint("late", i), "1")
+		}
+	}()
 	if rnd.IntN(2) == 0 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rnd.Int64N(int64(took)*3/2+1)))
 		defer cancel()

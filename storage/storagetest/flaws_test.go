@@ -2,7 +2,9 @@ package storagetest
 
 import (
 	"bytes"
+	"compress/flate"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"runtime"
@@ -212,6 +214,18 @@ var flaws = []flaw{
 		}
 	}),
 	spoilRange("cuts long pages", []string{"LongPageIsWhole"}, func(r *storage.Range) { r.Limit = min(r.Limit, storage.DefaultLimit) }),
+	{"ends a page at a mebibyte", []string{"LargePageIsWhole"}, func(s *flawed) {
+		s.scan = func(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+			page, err := s.Storage.Scan(ctx, r)
+			size := 0
+			for i, e := range page {
+				if size += len(e.Key) + len(e.Value); size >= 1<<20 {
+					return page[:i+1], err
+				}
+			}
+			return page, err
+		}
+	}, nil},
 	spoilRange("cuts pages short", []string{"LimitBoundsPage", "PagesCoverRange"}, func(r *storage.Range) { r.Limit = min(r.Limit, 10) }),
 	spoilRange("ignores Reverse", []string{"ReverseBeginsAtEnd"}, func(r *storage.Range) { r.Reverse = false }),
 	{"reads backwards from the Start", []string{"ReverseBeginsAtEnd"}, func(s *flawed) {
@@ -381,6 +395,16 @@ var flaws = []flaw{
 			return s.Storage.Commit(ctx, b)
 		}
 	}, nil},
+	{"takes long keys that can be compressed", []string{"LongestKeyIsTaken"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			for _, o := range b.Ops {
+				if text := hex.EncodeToString(o.Key); compressed([]byte(text)) > 2000 {
+					return errors.New("the row of the index is too large")
+				}
+			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
 	spoilOps("cuts long keys", []string{"LongKeyIsRefused", "InvalidOpsAreRefused"}, func(_ storage.Storage, o storage.Op) (storage.Op, bool) {
 		o.Key = o.Key[:min(len(o.Key), storage.MaxKey)]
 		return o, true
@@ -469,6 +493,36 @@ var flaws = []flaw{
 	}, nil},
 	{"takes more than it claims", []string{"TooLargeIsRefused"}, func(s *flawed) {
 		s.caps = func(c *storage.Capabilities) { c.MaxBatch.Ops /= 2 }
+	}, nil},
+	{"takes fewer conditions than operations", []string{"LargestBatchIsTaken"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			if len(b.If) > 999 {
+				return errors.New("too many variables")
+			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
+	{"does not count conditions", []string{"TooLargeIsRefused"}, func(s *flawed) {
+		const most = 1000
+		s.caps = func(c *storage.Capabilities) { c.MaxBatch.Ops = most }
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			if len(b.Ops) > most {
+				return storage.ErrInvalidBatch
+			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
+	{"judges conditions before it looks at operations", []string{"InvalidConditionsAreRefused"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			if (storage.Batch{Ops: b.Ops}).Check(storage.Size{}) != nil {
+				for _, c := range b.If {
+					if v, err := s.Storage.Get(ctx, c.Key); !holds(c, v, err) {
+						return storage.ErrConflict
+					}
+				}
+			}
+			return s.Storage.Commit(ctx, b)
+		}
 	}, nil},
 
 	// Concurrency.
@@ -587,6 +641,7 @@ var flaws = []flaw{
 			return err
 		}
 	}, nil},
+	{"reads the caller's bytes after its answer", []string{"CancelledIsAllOrNothing", "CancelledIsNoConflict"}, readLate, nil},
 	{"gives up in the middle and says nil", []string{"CancelledIsAllOrNothing"}, func(s *flawed) {
 		s.commit = func(ctx context.Context, b storage.Batch) error {
 			err := s.Storage.Commit(ctx, b)
@@ -615,6 +670,17 @@ var flaws = []flaw{
 			if len(b.If)+len(b.Ops) == 0 {
 				return nil
 			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
+	{"has no patience with others", []string{"CloseAnswersCommits"}, func(s *flawed) {
+		var running atomic.Int32
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			defer running.Add(-1)
+			if running.Add(1) > 1 && !isClosed(s.Storage) {
+				return errors.New("database is locked")
+			}
+			runtime.Gosched()
 			return s.Storage.Commit(ctx, b)
 		}
 	}, nil},
@@ -669,6 +735,61 @@ var flaws = []flaw{
 	}},
 	{"claims Shared and closes all openings", []string{"OpeningsShare"}, nil, func() Adapter {
 		return Adapter{Open: shared.Open, Reopen: func(_ testing.TB, s storage.Storage) storage.Storage { return s }}
+	}},
+	spoilOpenings("is atomic within one opening only", []string{"OneAbsentWinsOfOpenings", "OneEqualWinsOfOpenings", "OpeningsInterleaveSerially",
+		"SomeSerialOrderOfOpenings"}, func(s *flawed) {
+		var mu sync.Mutex
+		write := readThenWrite(s.Storage)
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			mu.Lock()
+			defer mu.Unlock()
+			return write(ctx, b)
+		}
+	}),
+	spoilOpenings("reads from a cache that only its own commits empty", []string{"WriteIsSeenByAllOpenings"}, func(s *flawed) {
+		var mu sync.Mutex
+		known := map[string][]byte{}
+		s.get = func(ctx context.Context, key []byte) ([]byte, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if v, ok := known[string(key)]; ok {
+				return bytes.Clone(v), nil
+			}
+			v, err := s.Storage.Get(ctx, key)
+			if err == nil {
+				known[string(key)] = bytes.Clone(v)
+			}
+			return v, err
+		}
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			mu.Lock()
+			defer mu.Unlock()
+			clear(known)
+			return s.Storage.Commit(ctx, b)
+		}
+	}),
+	spoilOpenings("judges conditions by what it has put itself", []string{"LaterSeesEarlierOfOpenings"}, func(s *flawed) {
+		var mu sync.Mutex
+		known := map[string][]byte{}
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, c := range b.If {
+				if v, ok := known[string(c.Key)]; ok && !holds(c, v, nil) {
+					return storage.ErrConflict
+				}
+			}
+			err := s.Storage.Commit(ctx, b)
+			for _, o := range b.Ops {
+				if err == nil {
+					known[string(o.Key)] = bytes.Clone(o.Value)
+				}
+			}
+			return err
+		}
+	}),
+	{"claims Shared and has an Opening", []string{"OpeningIsUnique"}, nil, func() Adapter {
+		return Adapter{Open: func(testing.TB) storage.Storage { return withOpening(NewFaulty(new(memory.Store), nil)) }}
 	}},
 	{"has the same Opening when opened again", []string{"OpeningIsUnique"}, nil, func() Adapter {
 		return Adapter{Open: persistent.Open, Reopen: func(_ testing.TB, s storage.Storage) storage.Storage {
@@ -818,7 +939,7 @@ func readThenWrite(s storage.Storage) func(context.Context, storage.Batch) error
 	return func(ctx context.Context, b storage.Batch) error {
 		for _, c := range b.If {
 			v, err := s.Get(ctx, c.Key)
-			if !(model{string(c.Key): string(v)}).satisfies(c) && err == nil || !(model{}).satisfies(c) && err != nil {
+			if !holds(c, v, err) {
 				return storage.ErrConflict
 			}
 		}
@@ -827,6 +948,67 @@ func readThenWrite(s storage.Storage) func(context.Context, storage.Batch) error
 		}
 		return s.Commit(ctx, storage.Batch{Ops: b.Ops})
 	}
+}
+
+// holds judges a condition by what Get of its key returned.
+func holds(c storage.Condition, value []byte, err error) bool {
+	if err != nil {
+		return (model{}).satisfies(c)
+	}
+	return model{string(c.Key): string(value)}.satisfies(c)
+}
+
+// spoilOpenings returns a flaw that each opening of a Shared store has by itself.
+func spoilOpenings(what string, breaks []string, spoil func(*flawed)) flaw {
+	return flaw{what, breaks, nil, func() Adapter {
+		spoiled := func(s storage.Storage) storage.Storage {
+			f := withOpening(s)
+			spoil(f)
+			return sharing{f}
+		}
+		return Adapter{
+			Open: func(testing.TB) storage.Storage { return spoiled(NewFaulty(new(memory.Store), nil)) },
+			Reopen: func(_ testing.TB, s storage.Storage) storage.Storage {
+				return spoiled(again(s.(storage.Wrapper).Unwrap()))
+			},
+		}
+	}}
+}
+
+// readLate makes s apply a batch whose context has ended with the next batch of the same committer: where a committer
+// writes nothing else meanwhile, no two goroutines race for its bytes.
+func readLate(s *flawed) {
+	var mu sync.Mutex
+	late := map[byte][]storage.Batch{}
+	s.commit = func(ctx context.Context, b storage.Batch) error {
+		committer := bytes.TrimPrefix(b.Ops[0].Key, []byte("neighbour"))[0]
+		mu.Lock()
+		before := late[committer]
+		late[committer] = nil
+		mu.Unlock()
+		for _, l := range before {
+			s.Storage.Commit(context.Background(), storage.Batch{Ops: l.Ops})
+		}
+		for range 20 {
+			runtime.Gosched()
+		}
+		if ctx.Err() == nil {
+			return s.Storage.Commit(ctx, b)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		late[committer] = append(late[committer], b)
+		return ctx.Err()
+	}
+}
+
+// compressed returns the size of b when it is compressed.
+func compressed(b []byte) int {
+	var out bytes.Buffer
+	w, _ := flate.NewWriter(&out, flate.BestSpeed)
+	w.Write(b)
+	w.Close()
+	return out.Len()
 }
 
 // lockOnlyWrites makes s evaluate a batch while holding locks only on the keys that the

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 
 	"github.com/weft-go/weft/storage"
@@ -93,9 +94,11 @@ func keysAndValuesAreBytes(t *trial) {
 	t.holds()
 }
 
+// The bytes of the keys are random: an index may compress others.
 func longestKeyIsTaken(t *trial) {
-	first := strings.Repeat("k", storage.MaxKey)
-	last := first[:storage.MaxKey-1] + "l"
+	start := make([]byte, storage.MaxKey-1)
+	rand.NewChaCha8([32]byte{}).Read(start)
+	first, last := string(start)+"k", string(start)+"l"
 	t.do(put(first, "1"), put(last, "2"))
 	t.got(first, "1")
 	t.got(last, "2")

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-go/weft/internal/inturn"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -70,16 +71,19 @@ func closedIsClosed(t *trial) {
 func closeAnswersCommits(t *trial) {
 	var commits atomic.Int32
 	enough := make(chan struct{})
-	var closed atomic.Bool
+	goOn := sync.OnceFunc(func() { close(enough) })
+	var closing, closed atomic.Bool
 	var mu sync.Mutex
 	var acknowledged []string
 	t.together(17, func(i int) error {
 		if i == 16 {
 			<-enough
+			closing.Store(true)
 			err := t.store.Close()
 			closed.Store(true)
 			return err
 		}
+		defer goOn()
 		for n := 0; ; n++ {
 			key := fmt.Sprintf("%02d:%05d", i, n)
 			late := closed.Load()
@@ -89,9 +93,11 @@ func closeAnswersCommits(t *trial) {
 				return errors.New("Commit without conditions during Close: got ErrConflict, want nil or ErrClosed")
 			case late && !errors.Is(err, storage.ErrClosed):
 				return fmt.Errorf("Commit after Close: got %v, want ErrClosed", err)
+			case err != nil && !closing.Load():
+				return fmt.Errorf("Commit among 15 others, before Close: got %w, want nil", err)
 			}
 			if commits.Add(1) == 100 {
-				close(enough)
+				goOn()
 			}
 			if err != nil {
 				return nil
@@ -177,7 +183,10 @@ func reopenKeeps(t *trial) {
 
 func openingIsUnique(t *trial) {
 	if t.caps.Shared {
-		t.Skip("the store is Shared")
+		if x, ok := storage.As[storage.Exclusive](t.store); ok && x.Opening() != "" {
+			t.Errorf("Opening of a store that is Shared: got %q, want none", x.Opening())
+		}
+		return
 	}
 	opening := func(s storage.Storage) string {
 		x, ok := storage.As[storage.Exclusive](s)
@@ -273,6 +282,22 @@ func (a *attempt) Error(args ...any)                 { a.Log(args...); a.Fail() 
 func (a *attempt) Errorf(format string, args ...any) { a.Logf(format, args...); a.Fail() }
 func (a *attempt) Fatal(args ...any)                 { a.Log(args...); a.FailNow() }
 func (a *attempt) Fatalf(format string, args ...any) { a.Logf(format, args...); a.FailNow() }
+
+// onTwoOpenings returns the check on two openings of a Shared store, between which the calls alternate.
+func onTwoOpenings(check func(*trial)) func(*trial) {
+	return func(t *trial) {
+		if !t.caps.Shared {
+			t.Skip("the store is not Shared")
+		}
+		if t.adapter.Reopen == nil {
+			t.Skip("not persistent: the Adapter has no Reopen")
+		}
+		second := t.adapter.Reopen(t.TB, t.store)
+		t.Cleanup(func() { second.Close() })
+		t.store = inturn.New("", t.store, second)
+		check(t)
+	}
+}
 
 func openingsShare(t *trial) {
 	if !t.caps.Shared {

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 
@@ -124,6 +125,27 @@ func longPageIsWhole(t *trial) {
 		t.page(storage.Range{Limit: limit}, all[:min(limit, len(all))]...)
 		t.page(storage.Range{Limit: limit, Reverse: true}, back[:min(limit, len(all))]...)
 	}
+}
+
+// A store must not end a page by its bytes either.
+func largePageIsWhole(t *trial) {
+	const entries = 24
+	size := 512 << 10
+	if m := t.caps.MaxBatch.Bytes; m > 0 {
+		size = min(size, m-len("k00"))
+	}
+	rnd := rand.NewChaCha8([32]byte{})
+	var all []string
+	for i := range entries {
+		value := make([]byte, size)
+		rnd.Read(value)
+		key := fmt.Sprintf("k%02d", i)
+		t.do(storage.Put([]byte(key), value))
+		all = append(all, key+"="+string(value))
+	}
+	t.page(storage.Range{Limit: storage.DefaultLimit}, all...)
+	slices.Reverse(all)
+	t.page(storage.Range{Limit: storage.DefaultLimit, Reverse: true}, all...)
 }
 
 func reverseBeginsAtEnd(t *trial) {

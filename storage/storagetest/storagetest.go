@@ -5,6 +5,10 @@
 // subtest named after the rule; a failure prints what the rule says. Which rules
 // apply depends only on the store's [storage.Capabilities]. [Faulty] wraps a store
 // and injects faults. [NoConditions] removes the conditional batch from a store.
+//
+// Of the optional interfaces, Run tests [storage.Exclusive] and [storage.Prover]. It does
+// not test [storage.Tx], [storage.Transactor], [storage.TransactLimiter] and [storage.Watcher]:
+// an adapter that implements them needs tests of its own.
 package storagetest
 
 import (
@@ -23,7 +27,8 @@ type Adapter struct {
 	// Reopen opens the data of s again, or fails the test with the error of the
 	// opening. Usually s is closed. Run also calls Reopen while s is open: a
 	// store that is not Shared must refuse that with storage.ErrInUse, and the
-	// t that Reopen gets then may fail. Nil means that no data outlives Close;
+	// t that Reopen gets then may fail. Rules about concurrency are also tested
+	// on two openings of a Shared store. Nil means that no data outlives Close;
 	// a store that claims Durable must have Reopen.
 	Reopen func(t testing.TB, s storage.Storage) storage.Storage
 

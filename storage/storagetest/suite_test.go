@@ -48,9 +48,17 @@ func isClosed(s storage.Storage) bool {
 // again opens the data of s, a persistent store, again.
 func again(s storage.Storage) storage.Storage { return NewFaulty(s.(*Faulty).inner, nil) }
 
-func claimShared(s storage.Storage) storage.Storage {
+func claimShared(s storage.Storage) storage.Storage { return sharing{withOpening(s)} }
+
+// withOpening returns s, which claims to be Shared as it is.
+func withOpening(s storage.Storage) *flawed {
 	return &flawed{Storage: s, caps: func(c *storage.Capabilities) { c.Shared = true }}
 }
+
+// A sharing store has no Opening, whatever it wraps.
+type sharing struct{ *flawed }
+
+func (sharing) Opening() string { return "" }
 
 func TestStoresThatKeepTheRules(t *testing.T) {
 	for name, a := range map[string]Adapter{
