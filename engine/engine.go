@@ -90,7 +90,7 @@ func New(c Config) (*Engine, error) {
 		MaxPayload: MaxPayload,
 		MaxBytes:   run.MostBytes,
 		MaxOps:     math.MaxInt,
-		Opening:    worker.Opening(c.Storage),
+		Opening:    opening(c.Storage),
 		Closing:    make(chan struct{}),
 	}
 	if most := c.Storage.Capabilities().MaxBatch; most.Bytes > 0 {
@@ -135,10 +135,18 @@ func checkStore(s storage.Storage, mode Ownership) error {
 			return &CheckpointOwnershipCapabilityError{Capability: capability, Mode: mode, Adapter: storage.Adapter(s)}
 		}
 	}
-	if worker.Opening(s) == "" && !s.Capabilities().Shared && mode == OwnershipCASRequired {
+	if opening(s) == "" && !s.Capabilities().Shared && mode == OwnershipCASRequired {
 		return &ConfigError{Field: "Storage", Problem: "is neither Shared nor a storage.Exclusive: dead engines cannot be detected"}
 	}
 	return nil
+}
+
+// opening identifies this opening of an exclusive store. It is empty for any other store.
+func opening(s storage.Storage) string {
+	if x, ok := storage.As[storage.Exclusive](s); ok {
+		return x.Opening()
+	}
+	return ""
 }
 
 // Run recovers what earlier engines left unfinished, then executes workflows until

@@ -138,7 +138,7 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 	def, why := l.Worker.Fits(wf)
 	switch {
 	case !l.Worker.Serves(wf.Queue):
-		l.leaveAlone(p.entry)
+		l.left.Add(p.entry, l.Worker.PollInterval)
 		return nil, nil
 	case def == nil:
 		l.leaveToOther(p, wf, why)
@@ -217,7 +217,7 @@ func (l *Incarnation) delayed(ctx context.Context, wf *journal.Workflow, entry [
 // leaveToOther leaves a run that this engine may not execute alone, and logs why once for each
 // type of workflow.
 func (l *Incarnation) leaveToOther(p prospect, wf *journal.Workflow, why string) {
-	l.leaveAlone(p.entry)
+	l.left.Add(p.entry, l.Worker.PollInterval)
 	if l.Once(why + wf.Type) {
 		l.Worker.Log.Warn("weft: workflows are not executed by this engine", "workflow", p.id, "type", wf.Type, "reason", why)
 	}
