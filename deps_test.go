@@ -88,7 +88,7 @@ var arrows = map[string][]string{
 	"internal/acceptance":                {"signal", "storage", "internal/digest", "internal/keys", "internal/record", "internal/saturate"},
 	"internal/reconcile":                 {"activity", "storage", "internal/keys", "internal/record", "internal/saturate"},
 	"internal/membership":                {"checkpoint", "internal/lock", "internal/record", "internal/saturate", "internal/journal"},
-	"internal/trail":                     {},
+	"internal/trail":                     {"internal/lock", "internal/saturate"},
 	"internal/follow":                    {"storage", "internal/lock"},
 	"internal/waiting":                   {".", "storage", "internal/backoff", "internal/lock", "internal/settle"},
 	"internal/payload":                   {".", "internal/digest", "internal/jsontext", "internal/keys", "internal/journal"},

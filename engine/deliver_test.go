@@ -152,3 +152,42 @@ func TestDeliveryToADriverThatFails(t *testing.T) {
 		}
 	})
 }
+
+// Of the sends with one ID one is no repetition, also if the driver that has accepted the signal is cut off before
+// it knows, and so cannot answer the sender.
+func TestDeliveryToADriverThatIsCutOff(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		h := &hooked{Storage: new(memory.Store)}
+		var p *process
+		var ended sync.WaitGroup
+		var accepted atomic.Int32
+		sent := make(chan struct{})
+		h.afterCommit = func(b storage.Batch) error {
+			if writes(b, "sigres:") && accepted.Add(1) == 1 {
+				ended.Go(func() {
+					if err := p.Terminate(ctx, "o", audit); err != nil {
+						t.Error(err)
+					}
+				})
+				<-sent
+			}
+			return nil
+		}
+		p = boot(t, h, receiving(2))
+		start(t, receiving(2), p, "o", "")
+		time.Sleep(time.Second)
+		if !engine.Receives(p.Engine, "o") {
+			t.Error("the run does not wait for a signal")
+		}
+		for _, repeated := range []bool{false, true} {
+			a, err := approved.Send(ctx, p, "o", "v", &signal.Options{ID: "evt_1"})
+			if err != nil || a.Repeated != repeated {
+				t.Errorf("accepted %+v, %v, want that it is a repetition: %v", a, err, repeated)
+			}
+			if !repeated {
+				close(sent)
+				ended.Wait()
+			}
+		}
+	})
+}

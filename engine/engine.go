@@ -90,7 +90,7 @@ func New(c Config) (*Engine, error) {
 		MaxPayload: MaxPayload,
 		MaxBytes:   run.MostBytes,
 		MaxOps:     math.MaxInt,
-		Opening:    worker.Opening(c.Storage),
+		Opening:    opening(c.Storage),
 		Closing:    make(chan struct{}),
 	}
 	if most := c.Storage.Capabilities().MaxBatch; most.Bytes > 0 {
@@ -138,13 +138,21 @@ func checkStore(s storage.Storage, mode Ownership) error {
 	if mode != OwnershipCASRequired {
 		return nil
 	}
-	switch shared, exclusive := s.Capabilities().Shared, worker.Opening(s) != ""; {
+	switch shared, exclusive := s.Capabilities().Shared, opening(s) != ""; {
 	case !shared && !exclusive:
 		return &ConfigError{Field: "Storage", Problem: "is neither Shared nor a storage.Exclusive: dead engines cannot be detected"}
 	case shared && exclusive:
 		return &ConfigError{Field: "Storage", Problem: "is Shared and has an Opening: engines of other processes would be taken for dead"}
 	}
 	return nil
+}
+
+// opening identifies this opening of an exclusive store. It is empty for any other store.
+func opening(s storage.Storage) string {
+	if x, ok := storage.As[storage.Exclusive](s); ok {
+		return x.Opening()
+	}
+	return ""
 }
 
 // Run recovers what earlier engines left unfinished, then executes workflows until

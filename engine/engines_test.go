@@ -115,6 +115,27 @@ func TestEngines(t *testing.T) {
 	})
 }
 
+// The record of an engine that died stays for a day after that, however long the engine had run.
+func TestRecordOfADeadEngineStaysForADay(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := sharing{fresh(t)}
+		nap := flow("nap", nil2)
+		f := storagetest.NewFaulty(s, nil)
+		bootOn(t, f, nap, as("a"), rarestLeases)
+		boot(t, s, nap, as("b"), rarestLeases)
+		time.Sleep(48 * time.Hour)
+		f.Crash()
+		time.Sleep(3 * time.Hour)
+		if got := engines(t, made(t, s)); len(got) != 2 {
+			t.Errorf("three hours later: %q, want the dead one, too", got)
+		}
+		time.Sleep(23 * time.Hour)
+		if got := engines(t, made(t, s)); len(got) != 1 {
+			t.Errorf("a day later: %q, want the living one", got)
+		}
+	})
+}
+
 // On a store with one opener at a time there are no leases: who died with another
 // opening is not alive, whoever looks. A damaged record is named, beside the others.
 func TestEnginesOfAnExclusiveStore(t *testing.T) {

@@ -269,3 +269,63 @@ func TestHintOfWhatHasEndedIsClearedAway(t *testing.T) {
 		}
 	})
 }
+
+// What others write for the runs of an engine is one commit for many runs, and the state of another engine, which
+// has not read what is for it, is read once in a poll.
+func TestManyWakesShareCommits(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := sharing{fresh(t)}
+		var deleted, reads atomic.Int32
+		var busy string // the incarnation that does not look
+		h := &hooked{Storage: s}
+		h.beforeCommit = func(b storage.Batch) {
+			if touches(b, "wake:") {
+				deleted.Add(1)
+			}
+		}
+		h.beforeGet = func(key []byte) {
+			if busy != "" && string(key) == string(keys.Engine(busy)) {
+				reads.Add(1)
+			}
+		}
+		wf := receiving(1)
+		stay := func(c *engine.Config) { c.ParkAfter = 10 * time.Hour }
+		b := boot(t, s, wf, as("b"), stay, func(c *engine.Config) { c.PollInterval = time.Hour })
+		time.Sleep(time.Second)
+		const runs = 300
+		for i := range runs {
+			start(t, wf, b, fmt.Sprint("b", i), "")
+		}
+		time.Sleep(time.Second)
+		busy = describe(t, b, "b0").Owner
+		a := boot(t, h, wf, as("a"), stay)
+		for i := range runs {
+			start(t, wf, a, fmt.Sprint("a", i), "")
+		}
+		time.Sleep(10 * time.Second)
+		client := made(t, s)
+		defer client.Close()
+		deleted.Store(0)
+		reads.Store(0)
+		for i := range runs {
+			for _, of := range []string{"a", "b"} {
+				send(t, approved, client, fmt.Sprint(of, i), "v", "")
+			}
+		}
+		time.Sleep(4 * time.Second)
+		for i := range runs {
+			if got := result(t, wf.Handle(client, fmt.Sprint("a", i))); got != "v" {
+				t.Errorf("result %q", got)
+			}
+		}
+		if n := deleted.Load(); n == 0 || n > 20 {
+			t.Errorf("%d commits deleted what was written for %d runs", n, runs)
+		}
+		if n := reads.Load(); n > 50 {
+			t.Errorf("in 4 polls the record of an engine was read %d times", n)
+		}
+		if left := len(entries(t, s, "wake:")); left != runs {
+			t.Errorf("%d entries are left, want those of b", left)
+		}
+	})
+}

@@ -397,23 +397,7 @@ func TestStoreThatWentBackToAnEarlierClaim(t *testing.T) {
 				case "ended":
 					time.Sleep(time.Hour)
 				}
-				var back []storage.Op
-				for _, from := range []storage.Storage{s, before} {
-					for e, err := range storage.All(ctx, from, storage.Range{}) {
-						if err != nil {
-							t.Fatal(err)
-						}
-						switch {
-						case bytes.HasPrefix(e.Key, []byte("eng:")):
-						case from == s:
-							back = append(back, storage.Delete(e.Key))
-						default:
-							back = slices.DeleteFunc(back, func(o storage.Op) bool { return bytes.Equal(o.Key, e.Key) })
-							back = append(back, storage.Put(e.Key, e.Value))
-						}
-					}
-				}
-				if err := s.Commit(ctx, storage.Batch{Ops: back}); err != nil {
+				if err := s.Commit(ctx, madeInto(t, s, before)); err != nil {
 					t.Fatal(err)
 				}
 				if c == "claimed again" {
@@ -430,6 +414,80 @@ func TestStoreThatWentBackToAnEarlierClaim(t *testing.T) {
 			})
 		})
 	}
+}
+
+// OW1: an engine looks at a run that it may own, while the commit that parks the run is applied late, and a signal
+// has the engine claim the run just before it removes what it takes for left over. After a crash the next
+// engine finds the run.
+func TestClaimWhileTheEngineTidiesUp(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		h := &hooked{Storage: s}
+		wf := receiving(2)
+		var late atomic.Pointer[storage.Batch] // what parks the run
+		var tidied atomic.Int32
+		var p *process
+		h.afterGet = func(key []byte) {
+			if b := late.Load(); b != nil && bytes.Equal(key, keys.Workflow("o")) {
+				late.Store(nil)
+				if err := s.Commit(ctx, *b); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		h.beforeCommit = func(b storage.Batch) {
+			if len(b.Ops) == 1 && b.Ops[0].Kind == storage.DeleteOp && touches(b, "held:") && tidied.Add(1) == 1 {
+				send(t, approved, p, "o", "1", "")
+			}
+		}
+		p = boot(t, h, wf, parkAfter(10*time.Second), rareLeases)
+		start(t, wf, p, "o", "")
+		time.Sleep(5 * time.Second)
+		owned := snapshot(t, s)
+		time.Sleep(20 * time.Second)
+		parked := snapshot(t, s)
+		back, again := madeInto(t, parked, owned), madeInto(t, owned, parked)
+		if err := s.Commit(ctx, back); err != nil {
+			t.Fatal(err)
+		}
+		late.Store(&again)
+		for range 120 { // it looks once a minute
+			if time.Sleep(time.Second); tidied.Load() > 0 {
+				break
+			}
+		}
+		if i := describe(t, p, "o"); tidied.Load() == 0 || i.Owner == "" {
+			t.Errorf("the engine has tidied up %d times, and the run is owned by %q", tidied.Load(), i.Owner)
+		}
+		p.kill()
+		p = boot(t, s, wf, parkAfter(10*time.Second))
+		time.Sleep(time.Minute)
+		send(t, approved, p, "o", "2", "")
+		time.Sleep(time.Minute)
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusCompleted {
+			t.Errorf("%s, owned by %q, want it completed", i.Status, i.Owner)
+		}
+	})
+}
+
+// madeInto returns what makes of the workflows in one store what they are in another.
+func madeInto(t *testing.T, from, to storage.Storage) (b storage.Batch) {
+	t.Helper()
+	for _, s := range []storage.Storage{from, to} {
+		for e, err := range storage.All(ctx, s, storage.Range{}) {
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case bytes.HasPrefix(e.Key, []byte("eng:")):
+			case s == from:
+				b.Ops = append(b.Ops, storage.Delete(e.Key))
+			default:
+				b.Ops = slices.DeleteFunc(b.Ops, func(o storage.Op) bool { return bytes.Equal(o.Key, e.Key) })
+				b.Ops = append(b.Ops, storage.Put(e.Key, e.Value))
+			}
+		}
+	}
+	return b
 }
 
 // LV2, F9, FMT-13, FMT-15: a damaged or future record of one run stops that run;

@@ -293,6 +293,71 @@ func TestSignalToAWaitingRunCostsLittle(t *testing.T) {
 	})
 }
 
+// A perused store counts reads of the inbox, and of what is known of activities.
+type perused struct {
+	storage.Storage
+	inbox, activities atomic.Int64
+}
+
+func (p *perused) Unwrap() storage.Storage { return p.Storage }
+
+func (p *perused) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	if strings.HasPrefix(string(r.Start), "inbox:") {
+		p.inbox.Add(1)
+	}
+	return p.Storage.Scan(ctx, r)
+}
+
+func (p *perused) Get(ctx context.Context, key []byte) ([]byte, error) {
+	if strings.HasPrefix(string(key), "act:") {
+		p.activities.Add(1)
+	}
+	return p.Storage.Get(ctx, key)
+}
+
+// A signal of another engine costs a run that waits for one of another name a look behind those that it knows. It
+// reads neither these again nor what is known of its activities.
+func TestSignalsOfAnotherEngineCostLittle(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		late := &signal.Signal[string]{Name: "late"}
+		a, _ := keyed(func(ctx context.Context, _ int) (string, error) { <-ctx.Done(); return "", ctx.Err() }, nil)
+		a.Timeout = 3 * time.Hour
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			for i := range 20 {
+				a.Go(run, fmt.Sprint(i))
+			}
+			return late.Receive(run)
+		})
+		s := &perused{Storage: new(memory.Store)}
+		p := boot(t, s, wf)
+		h := start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		for range 1000 {
+			send(t, approved, p, "o", "v", "")
+		}
+		other := made(t, s)
+		defer other.Close()
+		time.Sleep(time.Second)
+		s.inbox.Store(0)
+		s.activities.Store(0)
+		const signals = 20
+		for range signals {
+			send(t, approved, other, "o", "v", "")
+			time.Sleep(2 * time.Second) // and a poll
+		}
+		if n := s.inbox.Load(); n < signals || n > 5*signals {
+			t.Errorf("%d signals had the inbox read %d times", signals, n)
+		}
+		if n := s.activities.Load(); n != 0 {
+			t.Errorf("%d signals had the records of activities read %d times", signals, n)
+		}
+		send(t, late, other, "o", "done", "")
+		if got := result(t, h); got != "done" {
+			t.Errorf("result %q", got)
+		}
+	})
+}
+
 // crowdOfSignals is how many signals wait for one workflow.
 func crowdOfSignals() int {
 	return torture.Rounds(100_000, 10_000, 3_000)

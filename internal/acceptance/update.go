@@ -177,7 +177,7 @@ func OpenAnswer(e storage.Entry) (*Answer, error) {
 // order in which they were admitted, without their inputs.
 func Updates(ctx context.Context, s storage.Storage, id, generation string) (us []*Update, _ error) {
 	r := keys.UpdatesOf(id)
-	r.Limit = 100
+	r.Limit = 16 // inputs may be large
 	for e, err := range storage.All(ctx, s, r) {
 		if err != nil {
 			return nil, err
@@ -234,7 +234,9 @@ func ForgetAnswer(ctx context.Context, s storage.Storage, entry []byte, now time
 // yet. An update that it had accepted when it was terminated counts as answered at its end, and is
 // remembered for a time.
 func RemembersAnswers(ctx context.Context, s storage.Storage, id string, ended, now time.Time, memory time.Duration) (bool, error) {
-	for e, err := range storage.All(ctx, s, keys.AnswersOf(id)) {
+	r := keys.AnswersOf(id)
+	r.Limit = 16 // results may be large
+	for e, err := range storage.All(ctx, s, r) {
 		if err != nil {
 			return false, err
 		}

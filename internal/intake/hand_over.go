@@ -20,15 +20,17 @@ func (e *Intake) handToDriver(ctx context.Context, to run.Address, s *sending) b
 		return false
 	}
 	waiting.LeftTo(ctx, true, nil)
+	s.handed = append(s.handed, d)
 	s.look = true // only the recorded acceptance shows whether the driver accepted it
 	x.Address = run.Address{}
 	var a *acceptance.Acceptance
 	select {
 	case a = <-d.Done:
 	case <-ctx.Done():
-		a = d.Answered()
 	case <-x.Ctx.Done(): // the run takes no more deliveries, and may have ended with this signal
-		a = d.Answered()
+	}
+	if a == nil && len(d.Done) > 0 {
+		a = <-d.Done
 	}
 	if a == nil {
 		return false

@@ -121,6 +121,7 @@ type sending struct {
 	// Owned by the leader of the line.
 	look    bool        // it may have been accepted: check first
 	tried   []time.Time // of each commit of unknown outcome: the time of the acceptance that it was to write
+	handed  []*run.Delivery
 	refused run.Address
 	times   int // how often it was refused on the address refused
 
@@ -348,7 +349,7 @@ func (e *Intake) replay(ctx context.Context, s *sending) (answered bool, err err
 		return false, err
 	}
 	if earlier || err != nil {
-		if slices.ContainsFunc(s.tried, a.AcceptedAt.Equal) {
+		if slices.ContainsFunc(s.tried, a.AcceptedAt.Equal) || slices.ContainsFunc(s.handed, func(d *run.Delivery) bool { return d.Tried.Load() == a.AcceptedAt.UnixMicro() }) {
 			a.Repeated = false // by this call
 		}
 		e.sends.settle(s, a, err)

@@ -234,14 +234,15 @@ func (c *updateCall) admit(ctx context.Context, wf *journal.Workflow) (known boo
 	if err := wf.Understood(); err != nil {
 		return false, fmt.Errorf("engine: update %q: %w", wf.ID, err)
 	}
-	waits := keys.UpdatesOf(wf.ID)
-	waits.Limit = run.MostPending
-	page, err := e.Store.Scan(ctx, waits)
-	if err != nil {
-		return false, err
-	}
-	if len(page) == run.MostPending {
-		return false, fmt.Errorf("%w: update %q: %d updates of workflow %q wait already", weft.ErrBusy, c.Name, len(page), wf.ID)
+	pending, n := keys.UpdatesOf(wf.ID), 0
+	pending.Limit = 16 // inputs may be large
+	for _, err := range storage.All(ctx, e.Store, pending) {
+		if err != nil {
+			return false, err
+		}
+		if n++; n == run.MostPending {
+			return false, fmt.Errorf("%w: update %q: %d updates of workflow %q wait already", weft.ErrBusy, c.Name, n, wf.ID)
+		}
 	}
 	counted, err := acceptance.Counter(ctx, e.Store, wf.ID)
 	if err != nil {

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -58,8 +59,18 @@ func head(wf *Workflow, page []storage.Entry) (*Hold, error) {
 	return &Hold{Workflow: wf, Head: c.Number, HeadTime: c.Time, ahead: c.ahead}, nil
 }
 
-// shortPast is how many checkpoints a run has at most whose history is read when it may be claimed.
-const shortPast = 64
+// shortPast is how many checkpoints a run has at most whose history is read when it may be claimed, and
+// fewCheckpoints how many of them are read whatever their size is.
+const shortPast, fewCheckpoints = 64, 16
+
+// small reports whether a page has so few bytes that several such pages may be in memory for each claim.
+func small(page []storage.Entry) bool {
+	n := 0
+	for _, e := range page {
+		n += len(e.Value)
+	}
+	return n <= 1<<20
+}
 
 // A Past is the input and the history of a run, up to a Hold.
 type Past struct {
@@ -67,15 +78,23 @@ type Past struct {
 	history []storage.Entry
 }
 
-// FindPast is Find, and also returns the run's past if it is short, otherwise nil.
+// FindPast is Find, and also returns the run's past if it is short, otherwise nil. Checkpoints may be large, so it
+// reads a few first.
 func FindPast(ctx context.Context, s storage.Storage, wf *Workflow) (*Hold, *Past, error) {
 	r := wf.Log().From(wf.Base)
-	r.Limit = shortPast + 1
+	r.Limit = fewCheckpoints
 	page, err := s.Scan(ctx, r)
+	whole := len(page) < fewCheckpoints
+	if err == nil && !whole && small(page) {
+		var others []storage.Entry
+		r.Start, r.Limit = append(bytes.Clone(page[len(page)-1].Key), 0), shortPast+1-fewCheckpoints
+		others, err = s.Scan(ctx, r)
+		page, whole = append(page, others...), len(others) < r.Limit
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(page) > shortPast {
+	if !whole {
 		hold, err := Find(ctx, s, wf)
 		return hold, nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-go/weft/internal/queue"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
 )
 
 // WLD-29, WLD-31, WLD-32, WLD-36, WLD-38: within the window of a key there is one message, and another one behind
@@ -140,6 +141,53 @@ func TestAWrongClockSuppressesNothing(t *testing.T) {
 		if n := count(t, s, "wmsg:"); n != 2 {
 			t.Errorf("%v: the store has %d messages, want 2", d, n)
 		}
+	}
+}
+
+// WLD-29: a publication landed, and its process did not hear of it until its key was another's, or was swept. It
+// does not publish once more, and does not ask without end.
+func TestPublicationThatIsSettledLate(t *testing.T) {
+	for _, taken := range []bool{true, false} {
+		virtual(t, func(t *testing.T) {
+			s := new(memory.Store)
+			began := time.Now()
+			ctx, cancel := context.WithCancel(backoff.Even(t.Context()))
+			defer cancel()
+			calls, commits := 0, 0
+			q := open(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+				if c.Method == "Commit" {
+					commits++
+				}
+				switch calls++; {
+				case c.Method == "Commit" && commits == 1:
+					return storagetest.ErrorAfter
+				case commits > 0 && time.Since(began) < 5*time.Minute:
+					return storagetest.ErrorBefore
+				case calls > 10_000:
+					cancel()
+				}
+				return storagetest.None
+			}))
+			other := open(t, s)
+			go other.Run(ctx)
+			if taken {
+				time.AfterFunc(4*time.Minute+58*time.Second, func() { publish(t, other, "k", "other") })
+			}
+			id, err := q.Publish(ctx, queue.Message{Queue: "blue", Name: "flow", Body: []byte("mine"), Key: "k"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]int{id: 1}
+			if taken {
+				want[publish(t, other, "k", "again")] = 1
+			}
+			if got := drain(t, other); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("taken %v: delivered %v, want %v", taken, got, want)
+			}
+			if calls > 1000 {
+				t.Errorf("taken %v: it asked the store %d times", taken, calls)
+			}
+		})
 	}
 }
 

@@ -259,13 +259,14 @@ func publishing(m Message, id string, now time.Time, window time.Duration, befor
 	return add, b, errors.Join(err, put(&b, past, &mark{}))
 }
 
-// published reports whether the message with this id was published.
+// published reports whether the message with this id was published. The record of the key stays when the message
+// is acknowledged, and the message when another one has the key.
 func published(ctx context.Context, s storage.Storage, m Message, id string) (bool, error) {
-	if m.Key != "" { // the record of the key stays when the message is acknowledged
-		u, err := readUsed(ctx, s, m.Queue, m.Key)
-		return u != nil && u.Message == id, err
+	u, err := readUsed(ctx, s, m.Queue, m.Key)
+	if err != nil || u != nil && u.Message == id {
+		return err == nil, err
 	}
-	_, err := s.Get(ctx, keys.QueueMessage(m.Queue, id))
+	_, err = s.Get(ctx, keys.QueueMessage(m.Queue, id))
 	return err == nil, absent(err)
 }
 

@@ -211,7 +211,9 @@ func Records(ctx context.Context, s storage.Storage, workflowID, generation stri
 // error, and has only its Activity and Operation.
 func All(ctx context.Context, s storage.Storage, workflowID string) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		for e, err := range storage.All(ctx, s, keys.ActivitiesOf(workflowID)) {
+		of := keys.ActivitiesOf(workflowID)
+		of.Limit = 16 // results may be large
+		for e, err := range storage.All(ctx, s, of) {
 			if err != nil {
 				yield(Record{}, err)
 				return

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"sync/atomic"
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/acceptance"
@@ -20,16 +21,9 @@ type Delivery struct {
 	To   Address
 	From context.Context             // of the sender, which learns the errors of the commit
 	Done chan *acceptance.Acceptance // receives one value; nil: it was not delivered
-}
 
-// Answered returns the answer if it is there already, and nil otherwise.
-func (d *Delivery) Answered() *acceptance.Acceptance {
-	select {
-	case a := <-d.Done:
-		return a
-	default:
-		return nil
-	}
+	// Tried is the time of acceptance that the driver has tried to write, in microseconds since 1970, or zero.
+	Tried atomic.Int64
 }
 
 // Offer posts d to a driver that waits for such a signal and will answer it soon. It
@@ -106,6 +100,7 @@ func (x *Execution) receive(d *Delivery) (done bool, err error) {
 		waiting.LeftTo(d.From, true, err)
 		unsure(err)
 	}
+	d.Tried.Store(a.Arrived[0].Answer.AcceptedAt.UnixMicro())
 	done, err = x.commit(journal.Change{
 		Events: []checkpoint.Event{o.receives(&found{a.Arrived[0].Waiting, a.Arrived[0].Payload})},
 		If:     a.Batch.If,

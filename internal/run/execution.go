@@ -198,7 +198,7 @@ func (x *Execution) WindUp(err error) {
 	case errors.As(err, &n):
 		x.attend(weft.ReasonNonDeterminism, n.Operation, "", err)
 	case record.Damaged(err):
-		if e := x.refresh(); e != nil && x.Ctx.Err() != nil {
+		if e := x.refresh(true); e != nil && x.Ctx.Err() != nil {
 			break // it has another owner, or has ended and was purged
 		}
 		x.attend(weft.ReasonDamaged, "", "", err)
@@ -696,7 +696,7 @@ func (x *Execution) judged(w *journal.Write, verdict journal.Verdict, err error)
 		x.host.Changed(w.Before, w.After)
 		return true, nil
 	case journal.Refreshed:
-		return false, x.refresh()
+		return false, x.refresh(true)
 	case journal.Fenced:
 		x.Owner.Raise(x.Hold) // the store may have been rewound to before the claim
 		x.Owner.Fenced(x.ID)
@@ -728,7 +728,7 @@ func (x *Execution) outdated(cause error) error {
 		return cause
 	}
 	was := x.Hold.Workflow.Raw()
-	if err := x.refresh(); err != nil {
+	if err := x.refresh(true); err != nil {
 		return err
 	}
 	if bytes.Equal(was, x.Hold.Workflow.Raw()) {
@@ -737,13 +737,17 @@ func (x *Execution) outdated(cause error) error {
 	return nil
 }
 
-// refresh reads the workflow record again after another writer may have changed it.
-func (x *Execution) refresh() error {
+// refresh reads the workflow record again after another writer may have changed it. If it has not changed, it forgets
+// what it knows of signals and operations only if anyway: who does not only add to these changes the record, too.
+func (x *Execution) refresh(anyway bool) error {
 	wf, err := journal.Load(x.Ctx, x.store, x.ID)
 	if err != nil {
 		return err
 	}
 	was := x.Hold.Workflow
+	if !anyway && x.blocked == nil && bytes.Equal(wf.Raw(), was.Raw()) {
+		return nil
+	}
 	if !wf.SameOwnership(was) {
 		x.Owner.Fenced(x.ID)
 		x.lose(wf)

@@ -121,7 +121,7 @@ func (x *Execution) read() error {
 	}
 	if x.recordStale {
 		x.recordStale = false
-		return x.refresh()
+		return x.refresh(false)
 	}
 	return nil
 }

@@ -449,7 +449,7 @@ func (x *Execution) refuse(c *UpdateCall, from *Asking, why *payload.Failure) (a
 		}
 		x.Owner.Stored(x.ID)
 		if first {
-			return true, x.refresh()
+			return true, x.refresh(true)
 		}
 		return false, nil
 	}
@@ -457,7 +457,7 @@ func (x *Execution) refuse(c *UpdateCall, from *Asking, why *payload.Failure) (a
 		from.Done <- nil
 	}
 	if errors.Is(err, storage.ErrConflict) {
-		return true, x.refresh()
+		return true, x.refresh(true)
 	}
 	x.Cancel(fmt.Errorf("engine: run released: %w", err))
 	return false, context.Cause(x.Ctx)

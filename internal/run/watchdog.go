@@ -20,7 +20,7 @@ func (x *Execution) comeBack() { x.BusySince.Store(0) }
 // if it has recorded that.
 func (x *Execution) unstick() (done bool, err error) {
 	for x.Stuck.Load() {
-		if err := x.refresh(); err != nil {
+		if err := x.refresh(true); err != nil {
 			return false, err
 		}
 		wf := *x.Hold.Workflow

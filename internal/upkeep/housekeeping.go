@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/internal/meta"
@@ -44,7 +43,8 @@ func (h *housekeeping) look(ctx context.Context) error {
 	return nil
 }
 
-// forgetEngines removes the records of engines that own nothing and ended at least aDay ago.
+// forgetEngines removes the records of engines that own nothing and ended at least aDay ago. One that
+// did not shut down ended after it had written its record last.
 func (h *housekeeping) forgetEngines(ctx context.Context) error {
 	l := h.incarnation
 	for entry, err := range storage.All(ctx, l.Worker.Store, keys.Engines()) {
@@ -68,7 +68,7 @@ func (h *housekeeping) forgetEngines(ctx context.Context) error {
 		}
 		l.LedAstray(incarnation, r)
 		now, known := l.Certain()
-		if ended := max(r.Since, r.Stopped); !known || now.Sub(journal.Time(ended)) < aDay {
+		if !known || now.Sub(r.Latest()) < aDay {
 			continue
 		}
 		if !r.Lists {
@@ -89,7 +89,7 @@ func (h *housekeeping) forgetEngines(ctx context.Context) error {
 		if len(page) > 0 {
 			continue
 		}
-		if err := l.Drop(ctx, entry.Key); err != nil {
+		if err := l.Drop(ctx, nil, entry.Key); err != nil {
 			return err
 		}
 	}

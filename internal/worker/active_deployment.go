@@ -39,7 +39,7 @@ func (l *Incarnation) bind(ctx context.Context, c *Claimable, entry []byte) (*Cl
 	case err != nil && !record.Damaged(err):
 		return nil, err
 	case !l.Worker.IsActive(a):
-		l.leaveAlone(entry) // until another deployment is active
+		l.left.Add(entry, l.Worker.PollInterval) // until another deployment is active
 		return nil, nil
 	}
 	c.Hold = c.Hold.On(a.Deployment)

@@ -127,8 +127,11 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 		l.leaveToOther(p, wf, why)
 		return nil, nil
 	}
-	if missing || wf.Tombstone() || wf.Status.Terminal() || wf.Owner != p.owner || wf.Waits != (p.ticket != nil) {
-		return nil, l.Drop(ctx, p.entry)
+	if missing {
+		return nil, l.Drop(ctx, []storage.Condition{storage.Absent(keys.Workflow(p.id))}, p.entry)
+	}
+	if wf.Tombstone() || wf.Status.Terminal() || wf.Owner != p.owner || wf.Waits != (p.ticket != nil) {
+		return nil, l.Drop(ctx, []storage.Condition{wf.Unchanged()}, p.entry)
 	}
 	if wf.Delayed() {
 		if begins, err := l.delayed(ctx, wf, p.entry); !begins {
@@ -138,7 +141,7 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 	def, why := l.Worker.Fits(wf)
 	switch {
 	case !l.Worker.Serves(wf.Queue):
-		l.leaveAlone(p.entry)
+		l.left.Add(p.entry, l.Worker.PollInterval)
 		return nil, nil
 	case def == nil:
 		l.leaveToOther(p, wf, why)
@@ -195,7 +198,7 @@ func (l *Incarnation) delayed(ctx context.Context, wf *journal.Workflow, entry [
 	case wf.Cancel != nil:
 		return false, l.Worker.cancelDelayed(ctx, wf.ID)
 	case !wf.MayStart(now) && string(entry) != string(wf.Todo):
-		return false, l.Drop(ctx, entry)
+		return false, l.Drop(ctx, nil, entry)
 	case !wf.MayStart(now):
 		return false, nil
 	case wf.Queue == "":
@@ -217,7 +220,7 @@ func (l *Incarnation) delayed(ctx context.Context, wf *journal.Workflow, entry [
 // leaveToOther leaves a run that this engine may not execute alone, and logs why once for each
 // type of workflow.
 func (l *Incarnation) leaveToOther(p prospect, wf *journal.Workflow, why string) {
-	l.leaveAlone(p.entry)
+	l.left.Add(p.entry, l.Worker.PollInterval)
 	if l.Once(why + wf.Type) {
 		l.Worker.Log.Warn("weft: workflows are not executed by this engine", "workflow", p.id, "type", wf.Type, "reason", why)
 	}
@@ -255,9 +258,21 @@ func (l *Incarnation) damaged(ctx context.Context, wf *journal.Workflow, cause e
 	return err
 }
 
-// Drop deletes an entry that is no longer needed.
-func (l *Incarnation) Drop(ctx context.Context, entry []byte) error {
-	return l.Worker.Store.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(entry)}})
+// Drop deletes entries that are no longer needed, unless conditions say that something has changed. A claim
+// puts the same held entry again, so one is only deleted under the condition that the run is unchanged.
+func (l *Incarnation) Drop(ctx context.Context, unchanged []storage.Condition, entries ...[]byte) error {
+	b := storage.Batch{If: unchanged}
+	for _, entry := range entries {
+		b.Ops = append(b.Ops, storage.Delete(entry))
+	}
+	if len(b.Ops) == 0 {
+		return nil
+	}
+	err := l.Worker.Store.Commit(ctx, b)
+	if errors.Is(err, storage.ErrConflict) {
+		err = nil // the next look reads it again
+	}
+	return err
 }
 
 // Launch starts the execution x. If the incarnation is stopping, the execution hands the

@@ -65,7 +65,7 @@ func (l *Incarnation) claimableIn(ctx context.Context, r storage.Range, p *trail
 				yield(prospect{}, err)
 				return
 			}
-			if l.leavesAlone(entry.Key) {
+			if l.left.Has(entry.Key) {
 				p.Over(entry.Key)
 				continue
 			}

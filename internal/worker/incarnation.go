@@ -39,6 +39,7 @@ type Incarnation struct {
 	Running    sync.WaitGroup // executions with their attempts, claims, starts
 	cut        atomic.Bool    // attempts were interrupted
 	held       atomic.Bool    // this or a dead incarnation may own runs
+	left       trail.Skipped  // entries of runs that other engines execute
 	poke       chan struct{}  // tells the poll to look for work now
 	quarantine *quarantine    // runs that may kill the process
 
@@ -59,7 +60,6 @@ type Incarnation struct {
 	floor       uint64             // lowest number that a claim may have
 	starting    map[string]int     // starts and claims in progress, by id: no doubt may claim these
 	seen        map[string]bool    // what was reported
-	left        map[string]bool    // entries of runs that other engines execute
 	unsettled   map[string]doubt   // runs to look at
 	lateSignals map[string]arrival // runs to which a signal may come late
 }
@@ -80,7 +80,6 @@ func NewIncarnation(e *Worker) *Incarnation {
 		hurry:      make(chan struct{}, 1),
 		session:    session{lost: make(chan struct{}, 1)},
 		seen:       map[string]bool{},
-		left:       map[string]bool{},
 		starting:   map[string]int{},
 	}
 	l.mu.SetRank(lock.Inner)
@@ -297,25 +296,9 @@ func (l *Incarnation) Once(what string) bool {
 	return true
 }
 
-// leaveAlone has the poll skip an entry, because other engines execute its run.
-func (l *Incarnation) leaveAlone(entry []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.left[string(entry)] = true
-}
-
-// leavesAlone reports whether the poll skips an entry.
-func (l *Incarnation) leavesAlone(entry []byte) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.left[string(entry)]
-}
-
 // LookAgain has the poll look at all skipped entries again. The poll calls it.
 func (l *Incarnation) LookAgain() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	clear(l.left)
+	l.left.Clear()
 	clear(l.lines.trails)
 	clear(l.takeover.leavings)
 	clear(l.fleet.gone)
@@ -347,15 +330,6 @@ func (l *Incarnation) Interrupted() { l.cut.Store(true) }
 
 // ProbationEnded has suspects wait for x no longer.
 func (l *Incarnation) ProbationEnded(x *run.Execution) { l.quarantine.end(x) }
-
-// Opening identifies this opening of an exclusive store. It is empty for any other
-// store.
-func Opening(s storage.Storage) string {
-	if x, ok := storage.As[storage.Exclusive](s); ok {
-		return x.Opening()
-	}
-	return ""
-}
 
 // Living returns the current incarnation of e if it has that name, and nil otherwise.
 func (e *Worker) Living(incarnation string) *Incarnation {

@@ -127,7 +127,7 @@ func (u *unclaimed) pickUpAstray(ctx context.Context) error {
 			l.PokeNow() // continue after the other duties
 			return nil
 		}
-		if parked, ok := keys.Parked(entry.Key); !ok || parked.Sub(now) < membership.MostAhead || l.leavesAlone(entry.Key) {
+		if parked, ok := keys.Parked(entry.Key); !ok || parked.Sub(now) < membership.MostAhead || l.left.Has(entry.Key) {
 			continue
 		}
 		id, err := keys.ID(entry.Key)

@@ -15,6 +15,9 @@ func (l *Incarnation) wake(ctx context.Context) error {
 	if l.takeover.idle {
 		return nil
 	}
+	var read [][]byte
+	var last string // whose entry was the last; they are in the order of owners
+	var others bool // that one lives and is another, or it is not known
 	for entry, err := range storage.All(ctx, l.Worker.Store, keys.Wakes()) {
 		if err != nil {
 			return err
@@ -23,7 +26,11 @@ func (l *Incarnation) wake(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if v, err := l.vital(ctx, owner); err != nil || v == membership.Alive && owner != l.name {
+		if owner != last {
+			v, err := l.vital(ctx, owner)
+			last, others = owner, err != nil || v == membership.Alive && owner != l.name
+		}
+		if others {
 			continue
 		}
 		id, err := keys.ID(entry.Key)
@@ -37,9 +44,12 @@ func (l *Incarnation) wake(ctx context.Context) error {
 		} else if owner == l.name {
 			l.Doubt(id)
 		}
-		if err := l.Drop(ctx, entry.Key); err != nil {
-			return err
+		if read = append(read, entry.Key); len(read) == min(250, l.Worker.MaxOps) {
+			if err := l.Drop(ctx, nil, read...); err != nil {
+				return err
+			}
+			read = nil
 		}
 	}
-	return nil
+	return l.Drop(ctx, nil, read...)
 }

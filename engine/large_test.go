@@ -1,0 +1,146 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+// A weighed store has the number of bytes of the largest page that was read.
+type weighed struct {
+	storage.Storage
+	largest atomic.Int64
+}
+
+func (w *weighed) Unwrap() storage.Storage { return w.Storage }
+
+func (w *weighed) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	page, err := w.Storage.Scan(ctx, r)
+	size := 0
+	for _, e := range page {
+		size += len(e.Value)
+	}
+	w.largest.Store(max(w.largest.Load(), int64(size)))
+	return page, err
+}
+
+// Records of a run that are large are read a few at a time: updates that wait, their answers, and the
+// results of activities.
+func TestLargeRecordsAreReadAFewAtATime(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const records = 40
+		large := strings.Repeat("x", 1<<20)
+		echo := &engine.Update[string, string]{Name: "echo"}
+		fetch := &activity.Activity[int, string]{
+			Name:           "fetch",
+			IdempotencyKey: func(n int) string { return sprint("n", n) },
+			Run:            func(context.Context, int) (string, error) { return large, nil },
+		}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			for i := range records {
+				if _, err := fetch.Do(run, i); err != nil {
+					return "", err
+				}
+			}
+			if _, err := approved.Receive(run); err != nil {
+				return "", err
+			}
+			if err := echo.Handle(run, nil, func(_ *engine.Run, in string) (string, error) { return in, nil }); err != nil {
+				return "", err
+			}
+			return approved.Receive(run)
+		})
+		s := &weighed{Storage: new(memory.Store)}
+		p := boot(t, s, wf, rareLeases)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		few := func(what string) {
+			t.Helper()
+			if n := s.largest.Swap(0); n > 20<<20 {
+				t.Errorf("%s: a page has %d MiB", what, n>>20)
+			}
+		}
+		few("the run")
+		for i := range records {
+			if _, err := echo.Call(patient(t, time.Second), p, "o", large, by(sprint("u", i))); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("update %d: %v, want it to wait", i, err)
+			}
+		}
+		few("calls of updates")
+		send(t, approved, p, "o", "handle them", "")
+		if got, err := echo.Call(ctx, p, "o", large, by("last")); err != nil || got != large {
+			t.Fatalf("the last update: %d bytes, %v", len(got), err)
+		}
+		few("the run that answers them")
+		if err := p.Resolve(ctx, "o", "1", activity.NotCompleted[string](), audit); !errors.Is(err, engine.ErrNotApplicable) {
+			t.Errorf("resolve of what is completed: %v, want ErrNotApplicable", err)
+		}
+		few("Resolve")
+		if err := p.Terminate(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		few("Terminate")
+		answers, updates := len(entries(t, s.Storage, "upr:")), len(entries(t, s.Storage, "upd:"))
+		if answers != records+1 || updates != 0 {
+			t.Errorf("%d answers, and %d updates that wait, want %d and none", answers, updates, records+1)
+		}
+		now := time.Now()
+		if remembers, err := acceptance.RemembersAnswers(ctx, s, "o", now, now.Add(24*time.Hour*365), time.Hour); err != nil || remembers {
+			t.Errorf("answers are remembered for a year: %v, %v", remembers, err)
+		}
+		few("retention")
+	})
+}
+
+// A short past whose checkpoints are large is not kept in memory for the claim, and only a part of it is read.
+func TestLargePast(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &weighed{Storage: new(memory.Store)}
+		large := strings.Repeat("x", 1<<20)
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			for range 40 {
+				if _, err := engine.Step(run, "s", func(context.Context) (string, error) { return large, nil }); err != nil {
+					return "", err
+				}
+			}
+			return "done", run.Sleep(time.Hour)
+		})
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		p.kill()
+		record, err := journal.Load(ctx, s, "o")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.largest.Store(0)
+		hold, past, err := journal.FindPast(ctx, s, record)
+		if err != nil || past != nil {
+			t.Errorf("a past of 40 MiB was read: %v, %v", past != nil, err)
+		}
+		if n := s.largest.Load(); n > 20<<20 {
+			t.Errorf("a page has %d MiB", n>>20)
+		}
+		p = boot(t, s, wf)
+		if cs := historyOf(t, p.Engine, "o"); hold == nil || cs[len(cs)-1].Number < hold.Head {
+			t.Error("the head was not found")
+		}
+		if got := result(t, wf.Handle(p, "o")); got != "done" {
+			t.Errorf("result %q", got)
+		}
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusCompleted {
+			t.Errorf("%s", i.Status)
+		}
+	})
+}
