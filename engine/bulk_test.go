@@ -675,6 +675,43 @@ func TestBulkWithAClockAhead(t *testing.T) {
 	})
 }
 
+// OPS-10: an engine whose clock is ahead for a while does not forget a bulk that has ended: it is listed, and starting it
+// again does nothing.
+func TestBulkIsNotForgottenByAClockAhead(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		breaks := flow("breaks", func(run *engine.Run) (string, error) { return "", errBroke })
+		b := engine.Bulk{Do: engine.BulkReset, Filter: engine.Filter{Workflow: "breaks"}}
+		short := func(c *engine.Config) { c.TombstoneRetention = 3 * time.Hour }
+		p := boot(t, s, breaks, leases, short)
+		ids := several(t, breaks, p, "o", 3)
+		time.Sleep(time.Second)
+		startBulk(t, p.Engine, "again", b)
+		whenEnded(t, p.Engine, "again")
+		p.stop(t)
+		var ahead wall
+		ahead.jump(4 * time.Hour)
+		p = bootAt(t, s, &ahead, breaks, leases, short)
+		time.Sleep(2 * time.Minute)
+		p.kill()
+		p = boot(t, s, breaks, rareLeases, short)
+		if i := bulkOf(t, p.Engine, "again"); i.Done != 3 {
+			t.Errorf("got %+v", i)
+		}
+		startBulk(t, p.Engine, "again", b)
+		time.Sleep(time.Minute)
+		for _, id := range ids {
+			if n, err := acts(ctx, p.Engine, id); n != 1 || err != nil {
+				t.Errorf("%s was reset %d times, %v", id, n, err)
+			}
+		}
+		time.Sleep(5 * time.Hour)
+		if _, err := p.Bulk(ctx, "again"); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("after its time: %v", err)
+		}
+	})
+}
+
 // sharedStore is a store that several processes may open.
 type sharedStore struct{ storage.Storage }
 
@@ -1385,5 +1422,29 @@ func TestPokeFindsABulk(t *testing.T) {
 			}
 		}
 		p.stop(t)
+	})
+}
+
+// OPS-10: while one bulk goes on, an engine reads those that have ended rarely, however many there are.
+func TestBulksThatHaveEndedAreReadRarely(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const ended = 100
+		s := &metered{Storage: fresh(t)}
+		asks := flow("asks", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		p := boot(t, s, asks, leases)
+		several(t, asks, p, "o", 3)
+		time.Sleep(time.Second)
+		for i := range ended {
+			startBulk(t, p.Engine, fmt.Sprintf("ended%03d", i), engine.Bulk{Do: engine.BulkProtect, Filter: engine.Filter{IDPrefix: "none"}})
+		}
+		time.Sleep(time.Minute)
+		startBulk(t, p.Engine, "slowly", engine.Bulk{Do: engine.BulkProtect, Filter: engine.Filter{IDPrefix: "o"}, Rate: activity.Rate{Count: 1, Per: time.Hour}})
+		time.Sleep(time.Minute)
+		if rows, _ := s.during(100 * time.Second); rows > 30*ended {
+			t.Errorf("%d rows were read in 100 polls, with %d bulks that have ended", rows, ended)
+		}
+		if i := bulkOf(t, p.Engine, "slowly"); !i.EndedAt.IsZero() || i.Done != 1 {
+			t.Errorf("got %+v", i)
+		}
 	})
 }

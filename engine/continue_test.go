@@ -425,6 +425,43 @@ func TestRemainsOfALongLife(t *testing.T) {
 	}
 }
 
+// CAN-6: a run that continues often leaves more than its commits have room for. An engine removes that while the run goes
+// on so, and when nothing is left, nothing names the run any more.
+func TestRemainsOfARunThatContinuesOften(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const busy, calls = 48, 80
+		s := &hooked{Storage: fresh(t), max: storage.Size{Ops: 127, Bytes: 1 << 20}}
+		call := &activity.Activity[int, int]{Name: "call", IdempotencyKey: func(n int) string { return fmt.Sprint(n) }, Run: func(_ context.Context, n int) (int, error) { return n, nil }}
+		w := again("w", 1000, func(run *engine.Run, life int) error {
+			for i := range calls {
+				if life >= busy {
+					break
+				}
+				if _, err := call.Do(run, life*calls+i); err != nil {
+					return err
+				}
+			}
+			return run.Sleep(10 * time.Minute)
+		})
+		p := boot(t, s, w, parkAfter(24*time.Hour))
+		start(t, w, p, "w", 0)
+		time.Sleep(4 * time.Hour)
+		half := len(entries(t, s, "act:"))
+		time.Sleep(3 * time.Hour)
+		if left := len(entries(t, s, "act:")); half == 0 || left > half+calls {
+			t.Errorf("after four hours %d records are left, after seven %d", half, left)
+		}
+		time.Sleep(5 * time.Hour)
+		left := append(entries(t, s, "act:"), entries(t, s, "exp:")...)
+		if checkpoints := len(logged(t, s, "w")); len(left) > 0 || checkpoints > 5 || describe(t, p, "w").Life < busy+10 {
+			t.Errorf("of an idle run %d checkpoints and %d other records are left, such as %v", checkpoints, len(left), left[:min(len(left), 1)])
+		}
+		for _, problem := range integrity.Check(ctx, s, time.Time{}) {
+			t.Error(problem)
+		}
+	})
+}
+
 // A moment is what a function sees at a place.
 type moment struct {
 	Life, Len int
@@ -964,6 +1001,30 @@ func TestRemainsOfANewerReleaseHoldUpNothing(t *testing.T) {
 		if gets := s.gets.Load() - began; gets > 12*n {
 			t.Errorf("%d records were read in 100 polls, with %d entries that stay", gets, n)
 		}
+	})
+}
+
+// CAN-6: while an engine removes what earlier lives of a run have left, which may take long, it begins other runs.
+func TestRemovalOfRemainsDoesNotHoldUpThePoll(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		other := flow("other", func(run *engine.Run) (string, error) { return "done", nil })
+		w := flow("w", func(run *engine.Run) (string, error) { return "", nil })
+		reached, free := make(chan struct{}), make(chan struct{})
+		s := &slowScan{Storage: fresh(t), r: keys.ActivitiesOf("w"), then: func() { close(reached); <-free }}
+		client := made(t, s, w, other)
+		defer client.Close()
+		start(t, w, client, "w", "")
+		wf, err := journal.Load(ctx, s, "w")
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, s, keys.FormerLife(time.Now(), "w", wf.Generation), nil)
+		time.Sleep(time.Second)
+		boot(t, s, other)
+		<-reached
+		soonDone(t, start(t, other, client, "o", ""), time.Minute)
+		close(free)
+		eventually(t, "the entry is removed", func() bool { return len(entries(t, s, "exp:")) == 0 })
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -280,6 +281,32 @@ func TestSlotSurvivesItsEngine(t *testing.T) {
 			t.Errorf("the second was let in %v after the first had ended", d)
 		}
 		nothingWaits(t, s)
+	})
+}
+
+// The history of a workflow that was cancelled before it has begun, in a queue or delayed, has what operators did before.
+func TestVerbsOfWhatHasNotBegun(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		wf := flow("w", func(run *engine.Run) (string, error) { return "", nil })
+		p := boot(t, s, wf)
+		start(t, in(wf, "nobody's"), p, "queued", "")
+		start(t, wf.With(engine.StartOptions{StartAt: time.Now().Add(time.Hour)}), p, "delayed", "")
+		for _, id := range []string{"queued", "delayed"} {
+			if err := errors.Join(p.Label(ctx, id, map[string]string{"seen": "yes"}, audit), p.Protect(ctx, id, audit), p.Cancel(ctx, id, audit)); err != nil {
+				t.Fatal(err)
+			}
+			var events []string
+			for _, c := range historyOf(t, p.Engine, id) {
+				for _, e := range c.Events {
+					events = append(events, strings.TrimSpace(sprint(e.Kind, " ", e.By)))
+				}
+			}
+			equal(t, id, events[:min(3, len(events))], "[acted ann acted ann asked ann]")
+		}
+		p.stop(t)
+		intact(t, s)
 	})
 }
 

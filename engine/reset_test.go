@@ -502,6 +502,64 @@ func TestChildrenOfAReset(t *testing.T) {
 	})
 }
 
+// OPS-5: a child that its parent has given up, and forgotten, ends just as the parent is reset to before that: the parent gets
+// its end.
+func TestChildEndsBesideAReset(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &hooked{Storage: fresh(t)}
+		var again atomic.Bool
+		kid := flow("kid", func(run *engine.Run) (string, error) {
+			if err := run.Sleep(decade); !errors.Is(err, engine.ErrCancelled) {
+				return "", err
+			}
+			return "late", run.WithoutCancel().Sleep(time.Minute)
+		})
+		brief := sleeper(6 * time.Second)
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			brief.Go(run, "") // 1: its end has the parent look at its children
+			scope, cancel := run.WithCancel()
+			late := kid.Go(scope, "")                      // 2
+			if err := run.Sleep(time.Second); err != nil { // 3
+				return "", err
+			}
+			if err := run.Sleep(time.Second); err != nil { // 4
+				return "", err
+			}
+			if again.Load() {
+				return late.Get(run)
+			}
+			cancel()
+			for range 5 {
+				if err := run.Sleep(2 * time.Second); err != nil {
+					return "", err
+				}
+			}
+			return "", run.Sleep(decade)
+		})
+		var p *process
+		key, once, forgotten := keys.Child("o", "2"), sync.Once{}, atomic.Bool{}
+		s.afterGet = func(got []byte) {
+			if bytes.Equal(got, key) && forgotten.Load() {
+				once.Do(func() {
+					again.Store(true)
+					reset(t, p, "o", "4")
+				})
+			}
+		}
+		p = boot(t, s, wf, kid, brief, parkAfter(decade))
+		h := start(t, wf, p, "o", "")
+		time.Sleep(20 * time.Second)
+		if left := entries(t, s.Storage, string(key)); len(left) > 0 {
+			t.Fatalf("there is %v", left)
+		}
+		forgotten.Store(true)
+		soonDone(t, h, 2*time.Minute)
+		if got := result(t, h); got != "late" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
 // OPS-6: a child with a ChildID that was begun behind the point, and that the function does not start again, is asked to
 // stop when the workflow ends, also by the next owner. One of another input is not taken up: its id is taken.
 func TestChildThatIsNotTakenUp(t *testing.T) {

@@ -776,6 +776,36 @@ func TestCursorAheadOfTheClock(t *testing.T) {
 	})
 }
 
+// SCH-11: who resumes a schedule, and has a clock that is a little behind, takes nothing back: the time that was skipped is
+// not started.
+func TestResumeByAClockThatIsBehind(t *testing.T) {
+	for _, paused := range []bool{false, true} {
+		virtual(t, func(t *testing.T) {
+			s := new(memory.Store)
+			long := flow("long", func(run *engine.Run) (string, error) { return "", run.Sleep(time.Hour + 5*time.Second) })
+			p := boot(t, s, long, leases)
+			putSchedule(t, p.Engine, hourly(long, func(s *engine.Schedule) { s.Overlap = engine.OverlapSkip }))
+			time.Sleep(2*time.Hour + 20*time.Second)
+			equal(t, "skipped", scheduleOf(t, p.Engine).Skipped, 1)
+			if paused {
+				if err := p.PauseSchedule(ctx, "report", audit); err != nil {
+					t.Fatal(err)
+				}
+			}
+			client := made(t, s)
+			defer client.Close()
+			engine.SetNow(client, behind(40*time.Second))
+			if err := client.ResumeSchedule(ctx, "report", audit); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(30 * time.Minute)
+			i := scheduleOf(t, p.Engine)
+			equal(t, "started, skipped and next", fmt.Sprint(i.Started, i.Skipped, i.Paused == nil, i.Next.UTC()), fmt.Sprint(1, 1, true, midnight.Add(3*time.Hour)))
+			equal(t, "times", scheduled(t, p.Engine), []string{at(time.Hour)})
+		})
+	}
+}
+
 // SCH-11: an engine whose clock is ahead dies when it has started the first of the times that have passed by its clock. The
 // others start the next one when it comes, and not when their clocks get to where that one was.
 func TestAnEngineWhoseClockWasAheadDies(t *testing.T) {

@@ -131,10 +131,7 @@ func (e *Admin) terminating(ctx context.Context, wf *journal.Workflow, by weft.A
 	}
 	next := *wf
 	next.Cancel = &journal.Request{By: by.Name, Reason: by.Reason, At: journal.Micro(e.Now()), Terminated: true}
-	for _, v := range append(wf.Verbs[:len(wf.Verbs):len(wf.Verbs)], journal.Verb{Name: terminated, By: by.Name, Why: by.Reason}) {
-		events = append(events, checkpoint.Event{Kind: checkpoint.KindActed, Name: v.Name, By: v.By, Why: v.Why})
-	}
-	next.Verbs = nil
+	events = append(events, checkpoint.Event{Kind: checkpoint.KindActed, Name: terminated, By: by.Name, Why: by.Reason})
 	out := &journal.Output{Generation: wf.Generation, Status: checkpoint.StatusCancelled}
 	payload.FailureOf(fmt.Errorf("%w: terminated by %s: %s", weft.ErrCancelled, by.Name, by.Reason), "", nil).Onto(out)
 	return e.Ended(ctx, hold, worker.Ending{

@@ -42,13 +42,13 @@ func (s *Bulks) Duty() worker.Duty {
 // A server is the duty of one incarnation. It carries out each bulk in a goroutine, because that takes time
 // and the poll must go on.
 //
-// While there is no bulk that has not ended, it asks the store only rarely. It asks at once if a bulk was
-// started through this engine, or after Engine.Poke.
+// It reads the records of all bulks only rarely, because those that have ended are kept, and at once if a bulk was
+// started through this engine, or after Engine.Poke. In between it reads those that go on.
 type server struct {
 	*Bulks
 	incarnation *worker.Incarnation
-	idle        bool      // no bulk goes on, as of the last look
-	last        time.Time // the last look
+	open        map[string]bool // ids of bulks that go on
+	last        time.Time       // when all were read; zero: that has failed
 
 	mu      lock.Mutex           // guards the fields below
 	serving map[string]bool      // ids of bulks that this engine carries out
@@ -59,11 +59,12 @@ type server struct {
 // look begins to carry out the bulks that no engine carries out, and removes those that ended long ago.
 func (v *server) look(ctx context.Context) error {
 	rarely := min(saturate.Times(run.Rarely, v.PollInterval), max(v.PollInterval, pause))
-	if news := v.news.Swap(false); !news && v.idle && time.Since(v.last) < rarely {
-		return nil
+	if news := v.news.Swap(false); !news && time.Since(v.last) < rarely {
+		return v.goOn(ctx)
 	}
-	v.idle = false
-	goOn := map[string]bool{}
+	v.last = time.Time{}
+	now, known := v.incarnation.Certain()
+	open := map[string]bool{}
 	for e, err := range storage.All(ctx, v.Store, keys.Bulks()) {
 		if err != nil {
 			return err
@@ -74,20 +75,38 @@ func (v *server) look(ctx context.Context) error {
 			continue // whoever lists it says so
 		case err != nil:
 			return err
-		case r.ended() && v.Now().After(journal.Time(r.EndedAt).Add(v.TombstoneRetention)):
+		case r.ended() && known && now.After(journal.Time(r.EndedAt).Add(v.TombstoneRetention)):
 			err = v.forget(ctx, r)
 		case !r.ended():
-			goOn[r.ID] = true
+			open[r.ID] = true
 			err = v.consider(ctx, r)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	v.idle, v.last = len(goOn) == 0, time.Now()
+	v.open, v.last = open, time.Now()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	maps.DeleteFunc(v.failed, func(id string, _ time.Time) bool { return !goOn[id] }) // another engine has ended it
+	maps.DeleteFunc(v.failed, func(id string, _ time.Time) bool { return !open[id] }) // another engine has ended it
+	return nil
+}
+
+// goOn begins to carry out those of the open bulks that no engine carries out.
+func (v *server) goOn(ctx context.Context) error {
+	for id := range v.open {
+		r, err := Load(ctx, v.Store, id)
+		switch {
+		case errors.Is(err, weft.ErrNotFound), record.Damaged(err), err == nil && r.ended():
+			delete(v.open, id)
+			continue
+		case err != nil:
+			return err
+		}
+		if err := v.consider(ctx, r); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

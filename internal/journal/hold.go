@@ -179,10 +179,7 @@ func (h *Hold) Claim(owner, why string, floor uint64, now time.Time) (*Write, er
 		}
 		from = &Hold{Workflow: h.Workflow, Head: floor - 1, HeadTime: w.Entry.Time, ahead: w.Entry.ahead}
 	}
-	events := []checkpoint.Event{{Kind: checkpoint.KindClaimed, By: owner, Why: why}}
-	for _, v := range wf.Verbs {
-		events = append(events, checkpoint.Event{Kind: checkpoint.KindActed, Name: v.Name, By: v.By, Why: v.Why})
-	}
+	events := append([]checkpoint.Event{{Kind: checkpoint.KindClaimed, By: owner, Why: why}}, wf.Acted()...)
 	wf.Verbs = nil
 	if err := w.append(from, events, 0, Reading{Wall: now}); err != nil {
 		return nil, err
@@ -220,7 +217,7 @@ func (h *Hold) Retry(by Verb, todo []byte, now time.Time) (*Write, error) {
 	wf.Owner, wf.Deaths, wf.Alone, wf.Todo, wf.Waits = "", 0, 0, todo, wf.Queue != ""
 	wf.State++
 	w := &Write{Before: h.Workflow}
-	if err := w.append(h, []checkpoint.Event{{Kind: checkpoint.KindActed, Name: by.Name, By: by.By, Why: by.Why}}, 0, Reading{Wall: now}); err != nil {
+	if err := w.append(h, []checkpoint.Event{by.event()}, 0, Reading{Wall: now}); err != nil {
 		return nil, err
 	}
 	w.Batch.Ops = append(w.Batch.Ops, storage.Put(todo, nil))

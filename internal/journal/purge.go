@@ -10,6 +10,10 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
+// PayloadPage is how many rows are read at once if each may have a large value and only the keys are
+// needed.
+const PayloadPage = 16
+
 // Bury decides the first step of a purge: the record of an ended workflow is replaced by a
 // tombstone, which prevents its numbers from being used again until expires. The caller has made sure that the
 // record is Understood.
@@ -53,12 +57,14 @@ func Remove(ctx context.Context, s storage.Storage, wf *Workflow, has keys.Featu
 		return tooMany()
 	}
 	for _, r := range wf.children(has) {
-		r.Limit = most + 1 - len(gone)
-		page, err := s.Scan(ctx, r)
-		if err != nil {
-			return nil, false, err
-		}
-		for _, e := range page {
+		r.Limit = PayloadPage
+		for e, err := range storage.All(ctx, s, r) {
+			if err != nil {
+				return nil, false, err
+			}
+			if len(gone) == most {
+				return tooMany()
+			}
 			if wf.Log().Has(e.Key) {
 				n, err := keys.Number(e.Key)
 				if err != nil {
@@ -67,9 +73,6 @@ func Remove(ctx context.Context, s storage.Storage, wf *Workflow, has keys.Featu
 				h.Head = max(h.Head, n)
 			}
 			gone = append(gone, storage.Delete(e.Key))
-		}
-		if len(gone) > most {
-			return tooMany()
 		}
 	}
 	w, err = h.Bury(now, expires)
@@ -126,7 +129,7 @@ func chunksOf(ctx context.Context, s storage.Storage, wf *Workflow, most int) (g
 // unpublish adds the deletion of values that the workflow has published to w, at most so many.
 func (w *Write) unpublish(ctx context.Context, s storage.Storage, most int) error {
 	r := keys.PublishedBy(w.Before.ID)
-	r.Limit = min(most, 16) // values may be large
+	r.Limit = min(most, PayloadPage)
 	n := 0
 	for e, err := range storage.All(ctx, s, r) {
 		if err != nil {
@@ -143,7 +146,7 @@ func (w *Write) unpublish(ctx context.Context, s storage.Storage, most int) erro
 
 const purgePage = 500
 
-// Sweep deletes everything that belongs to a tombstone's id, one page at a time, and only
+// Sweep deletes everything that belongs to a tombstone's id, purgePage in a commit, and only
 // while the tombstone exists, so that it deletes nothing of a new generation of the id. It may
 // be interrupted anywhere and started again. storage.ErrConflict means that the id has a new
 // generation, storage.ErrFutureFormat that only a newer release knows what belongs to it.
@@ -158,29 +161,26 @@ func Sweep(ctx context.Context, s storage.Storage, tomb *Workflow) error {
 	if err := sweepChunks(ctx, s, tomb, limit); err != nil {
 		return err
 	}
+	b := storage.Batch{If: []storage.Condition{tomb.Unchanged()}}
 	for _, r := range tomb.children(keys.AllFeatures) {
-		r.Limit = limit
-		for {
-			page, err := s.Scan(ctx, r)
+		r.Limit = PayloadPage
+		for e, err := range storage.All(ctx, s, r) {
 			if err != nil {
 				return err
 			}
-			if len(page) == 0 {
-				break
-			}
-			b := storage.Batch{If: []storage.Condition{tomb.Unchanged()}}
-			for _, e := range page {
-				b.Ops = append(b.Ops, storage.Delete(e.Key))
+			if b.Ops = append(b.Ops, storage.Delete(e.Key)); len(b.Ops) < limit {
+				continue
 			}
 			if err := s.Commit(ctx, b); err != nil {
 				return err
 			}
-			if len(page) < limit {
-				break
-			}
+			b.Ops = nil
 		}
 	}
-	return nil
+	if len(b.Ops) == 0 {
+		return nil
+	}
+	return s.Commit(ctx, b)
 }
 
 // sweepChunks deletes the chunks of all streams of a tombstone's id, at most limit in a commit, from the last one

@@ -86,6 +86,44 @@ func TestSweepCanBeResumed(t *testing.T) {
 	}
 }
 
+// A widest notes the most rows of a scan.
+type widest struct {
+	storage.Storage
+	rows int
+}
+
+func (w *widest) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	page, err := w.Storage.Scan(ctx, r)
+	w.rows = max(w.rows, len(page))
+	return page, err
+}
+
+// Who removes a workflow needs the keys alone, and the values may be large: few are read at once.
+func TestRemovalReadsFewPayloadsAtOnce(t *testing.T) {
+	s := &widest{Storage: new(memory.Store)}
+	h := started(t, s, "a", "me")
+	for range 100 {
+		h = commit(t, s, appended(t, h, noon, checkpoint.Event{Kind: checkpoint.KindFired}))
+	}
+	h = ended(t, s, h, noon)
+	s.rows = 0
+	if _, whole, err := Remove(ctx, s, h.Workflow, keys.Features{}, 200, noon, noon); !whole || err != nil {
+		t.Fatalf("whole %v, %v", whole, err)
+	}
+	if s.rows > PayloadPage {
+		t.Errorf("Remove has read %d rows at once", s.rows)
+	}
+	inner := new(memory.Store)
+	tomb := buried(t, inner, "b", 2*purgePage)
+	s = &widest{Storage: inner}
+	if err := Sweep(ctx, s, tomb); err != nil {
+		t.Fatal(err)
+	}
+	if n := children(t, inner, "b"); n > 0 || s.rows > PayloadPage {
+		t.Errorf("Sweep has read %d rows at once, and left %d", s.rows, n)
+	}
+}
+
 // Interleaving 3: a purge is interrupted, the id is started again, and the old purge continues.
 // The new generation sees nothing of the old one and loses nothing of its own.
 func TestNewLifeAfterHalfAPurge(t *testing.T) {

@@ -59,10 +59,7 @@ type Rewind struct {
 func (h *Hold) Reset(to Rewind, now time.Time) (*Write, error) {
 	w := &Write{Before: h.Workflow}
 	wf := *h.Workflow
-	var events []checkpoint.Event
-	for _, v := range append(wf.Verbs[:len(wf.Verbs):len(wf.Verbs)], to.By) {
-		events = append(events, checkpoint.Event{Kind: checkpoint.KindActed, Name: v.Name, By: v.By, Why: v.Why})
-	}
+	events := append(wf.Acted(), to.By.event())
 	if r := to.Untold; r != nil { // no replay delivers it, but the history has it
 		events = append(events, checkpoint.Event{Kind: checkpoint.KindAsked, By: r.By, Why: r.Reason})
 	}

@@ -189,6 +189,19 @@ type Verb struct {
 	Why  string `cbor:"3,keyasint"`
 }
 
+// event returns the event by which the history has v.
+func (v Verb) event() checkpoint.Event {
+	return checkpoint.Event{Kind: checkpoint.KindActed, Name: v.Name, By: v.By, Why: v.Why}
+}
+
+// Acted returns the events of the verbs that the history of wf does not have yet.
+func (w *Workflow) Acted() (events []checkpoint.Event) {
+	for _, v := range w.Verbs {
+		events = append(events, v.event())
+	}
+	return events
+}
+
 // A Request is a request that a run stop, or its termination.
 type Request struct {
 	Reason     string `cbor:"1,keyasint,omitempty"`

@@ -364,8 +364,8 @@ func (e *Host) Report(ctx context.Context, s storage.Storage, wf *journal.Workfl
 	if parent.Tombstone() || parent.Generation != p.Generation {
 		return nil, nil
 	}
+	c.If = append(c.If, parent.Unchanged()) // a retry or a reset of the parent must not miss this end
 	if parent.Status.Terminal() {
-		c.If = append(c.If, parent.Unchanged()) // a retry of the parent must not miss this end
 		return nil, nil
 	}
 	kid, err := ChildOf(ctx, s, p)
@@ -377,7 +377,7 @@ func (e *Host) Report(ctx context.Context, s storage.Storage, wf *journal.Workfl
 	if err != nil {
 		return nil, err
 	}
-	c.If = append(c.If, parent.Unchanged(), kid.Unchanged())
+	c.If = append(c.If, kid.Unchanged())
 	c.Ops = append(c.Ops, put)
 	if !e.Peers.Drives(parent) {
 		c.Ops = WakeUp(c.Ops, parent, e.Now(), wf.Generation)

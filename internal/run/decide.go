@@ -373,9 +373,7 @@ func (x *Execution) decide(d *decision, now time.Time) error {
 		d.undone = o
 	}
 	c.Workflow = x.askFor(d, now)
-	for _, v := range x.Hold.Workflow.Verbs {
-		add(checkpoint.Event{Kind: checkpoint.KindActed, Name: v.Name, By: v.By, Why: v.Why})
-	}
+	c.Events = append(c.Events, x.Hold.Workflow.Acted()...)
 	if x.blocked != nil {
 		return nil // only the outcomes of what is in progress: no timer may fire before what cannot be decoded
 	}

@@ -11,7 +11,7 @@ import (
 // When a run continues as new, its earlier lives are of no use any more. The commit that begins the
 // next life removes up to mostRemoved of their records, and later commits of the run remove the
 // checkpoints that are left, up to removedAtOnce each. If the run does not get that far, an entry
-// (exp) has an engine remove them after remainsKept: see worker, former_lives.
+// (exp) has an engine remove them after remainsKept: see upkeep, former_lives.
 const (
 	mostRemoved   = 1000
 	removedAtOnce = 50
@@ -22,7 +22,7 @@ const (
 type remains struct {
 	checkpoints []span
 	more        bool   // there are other records
-	entry       []byte // by which an engine removes them; nil: there is none
+	entry       []byte // the last one by which an engine removes them; nil: there is none
 }
 
 // A span is a range of consecutive checkpoint numbers, with both ends.
@@ -69,30 +69,30 @@ func (x *Execution) leaveBehind(l *journal.Life) (left remains, err error) {
 		return left, err
 	}
 	l.Ops = append(l.Ops, records...)
-	all := remains{append(x.remains.checkpoints[:len(x.remains.checkpoints):len(x.remains.checkpoints)], x.stored...), more || x.remains.more, x.remains.entry}
+	all := remains{append(x.remains.checkpoints[:len(x.remains.checkpoints):len(x.remains.checkpoints)], x.stored...), more, x.remains.entry}
 	ops, left := all.remove(x.Hold.Workflow.Log(), max(room-len(records), 0))
 	l.Ops = append(l.Ops, ops...)
 	if left.none() {
 		return left, nil
 	}
 	now := x.host.Now()
-	if left.entry != nil {
+	if left.entry != nil { // it stays in any case, or a run that continues often would put it off for ever
 		if at, err := keys.Expires(left.entry); err == nil && at.Sub(now) > remainsKept/2 {
 			return left, nil
 		}
-		l.Ops = append(l.Ops, storage.Delete(left.entry))
 	}
 	left.entry = keys.FormerLife(now.Add(remainsKept), x.ID, l.Workflow.Generation)
 	l.Ops = append(l.Ops, storage.Put(left.entry, nil))
 	return left, nil
 }
 
-// formerRecords returns the deletions of up to n records of operations of lives before l, and whether
-// there are more.
+// formerRecords returns the deletions of up to n records of operations of all lives before l, and
+// whether there are more.
 func (x *Execution) formerRecords(l *journal.Life, n int) (ops []storage.Op, more bool, err error) {
 	next := *x.Hold.Workflow
 	next.First, next.Updates = l.First, l.Updates
 	for _, r := range recordRanges(x.ID) {
+		r.Limit = journal.PayloadPage
 		for e, err := range storage.All(x.Ctx, x.store, r) {
 			if err != nil {
 				return nil, false, err

@@ -144,7 +144,8 @@ func (s *Schedules) Pause(ctx context.Context, id string, by weft.Actor) error {
 // Resume is Engine.ResumeSchedule.
 func (s *Schedules) Resume(ctx context.Context, id string, by weft.Actor) error {
 	return s.change(ctx, id, by, verb{"resumption", func(r *Record, now time.Time) (*Record, error) {
-		if r.Pause == nil && r.Cursor <= journal.Micro(now) {
+		ahead := r.mark().At.Sub(now) // up to grace, it may be this clock that is behind: then nothing is taken back
+		if r.Pause == nil && ahead <= grace {
 			return nil, nil
 		}
 		c, err := r.calendar()
@@ -153,7 +154,9 @@ func (s *Schedules) Resume(ctx context.Context, id string, by weft.Actor) error 
 		}
 		next := *r
 		next.Pause = nil
-		next.setMark(c.Mark(now))
+		if ahead <= 0 || ahead > grace {
+			next.setMark(c.Mark(now))
+		}
 		next.look(c)
 		return &next, nil
 	}})

@@ -4,6 +4,6 @@
 // release has written (lists), and stops the engine if a newer release has upgraded the store
 // (stamp).
 //
-// Every engine does all this, and two may do the same at once. So a task that may find much limits
-// its work per look (see expire).
+// Every engine does all this, and two may do the same at once. A task that may find much does it in a
+// goroutine, because the poll must go on.
 package upkeep

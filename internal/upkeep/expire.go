@@ -19,19 +19,23 @@ import (
 )
 
 const (
-	mostExpired   = 2000 // maximum number of entries in one look
+	mostExpired   = 2000 // maximum number of entries in one pass
 	expiredAtOnce = 100  // maximum number of signals removed in one commit
 )
 
 // expiry is the duty to remove what has expired: tombstones, the accepted responses of signals, and
 // the answers to updates. It also asks the children of terminated workflows to stop, if that was interrupted, and
-// removes what earlier lives of runs have left.
+// removes what earlier lives of runs have left. It does so in a goroutine, because there may be much of one
+// workflow, and the poll must go on. Only that goroutine uses these fields while busy is set, and otherwise only
+// the poll.
 type expiry struct {
 	incarnation *worker.Incarnation
+	busy        atomic.Bool
 	next        time.Time // when the next entry expires
-	last        time.Time // time of the last complete look
+	last        time.Time // time of the last complete pass
 	swept       time.Time // everything that expires before this was removed
-	place       []byte    // the entry at which the next look continues; nil: at the beginning
+	place       []byte    // the entry at which the next pass continues; nil: at the beginning
+	err         error     // of the last pass; the next look returns it
 
 	dismisses  atomic.Bool   // a goroutine goes through the terminated workflows whose children are to be asked to stop
 	places     chan struct{} // has an element for each whose children are being asked
@@ -41,6 +45,13 @@ type expiry struct {
 // look removes what has expired. Until the next known expiry it looks only rarely.
 func (x *expiry) look(ctx context.Context) error {
 	l := x.incarnation
+	if x.busy.Load() {
+		return nil
+	}
+	err := x.err
+	if x.err = nil; err != nil {
+		return err
+	}
 	now, err := l.Passed(ctx)
 	if err != nil {
 		return err
@@ -48,9 +59,27 @@ func (x *expiry) look(ctx context.Context) error {
 	if now.Before(x.next) && time.Since(x.last) < saturate.Times(run.Rarely, l.Worker.PollInterval) {
 		return nil
 	}
+	x.busy.Store(true)
+	begun := l.Go(func() {
+		all, err := x.pass(ctx, now)
+		x.err = err
+		x.busy.Store(false)
+		if !all && err == nil {
+			l.PokeNow() // continue after the other duties
+		}
+	})
+	if !begun {
+		x.busy.Store(false)
+	}
+	return nil
+}
+
+// pass removes what has expired, and reports whether that was all: see until.
+func (x *expiry) pass(ctx context.Context, now time.Time) (all bool, _ error) {
+	l := x.incarnation
 	all, err := x.until(ctx, now)
 	if err != nil || !all {
-		return err
+		return false, err
 	}
 	x.swept = now
 	next, ok, err := l.FirstTime(ctx, keys.ExpiresNext(now), func(entry []byte) (time.Time, error) {
@@ -62,16 +91,16 @@ func (x *expiry) look(ctx context.Context) error {
 		return at, nil
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	if !ok {
 		next = now.Add(aDay)
 	}
 	x.next, x.last = next, time.Now()
-	return nil
+	return true, nil
 }
 
-// until removes what has expired, and reports whether that was all. If not, the next look goes on where
+// until removes what has expired, and reports whether that was all. If not, the next pass goes on where
 // this one stopped, also past entries that have to stay. An entry that expires
 // before x.swept was written since then by a clock that is behind. It is kept for a full
 // retention from now on.
@@ -90,7 +119,6 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 		}
 		if looked == mostExpired {
 			x.place = entry.Key
-			l.PokeNow() // continue after the other duties
 			return false, x.commitExpired(ctx, signals)
 		}
 		looked++

@@ -36,6 +36,7 @@ func (x *expiry) removeFormerLives(ctx context.Context, entry []byte, id, genera
 		page = max(1, min(page, most-2)) // the condition, and the entry
 	}
 	for _, r := range run.FormerRanges(wf) {
+		r.Limit = journal.PayloadPage
 		for e, err := range storage.All(ctx, store, r) {
 			if err != nil {
 				return err

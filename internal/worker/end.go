@@ -24,9 +24,9 @@ func (e *Worker) CutOff(x *run.Execution) {
 
 // An Ending is the end of a workflow without its function.
 type Ending struct {
-	Next   *journal.Workflow // its record, as it is to be; Ended sets the status
+	Next   *journal.Workflow // its record, as it is to be; Ended sets the status and takes the verbs
 	Output *journal.Output
-	Events []checkpoint.Event // before the end itself
+	Events []checkpoint.Event // before the end itself, behind those of the verbs
 	Ops    []storage.Op
 }
 
@@ -40,7 +40,7 @@ func (e *Worker) Ended(ctx context.Context, h *journal.Hold, end Ending) (*Chang
 	}
 	now := e.Now()
 	next.Status, next.EndedAt = out.Status, journal.Micro(now)
-	next.Attention, next.Awaits, next.Handles, next.Facing, next.Heard = nil, nil, nil, nil, 0
+	next.Verbs, next.Attention, next.Awaits, next.Handles, next.Facing, next.Heard = nil, nil, nil, nil, nil, 0
 	put, err := journal.PutOutput(wf.ID, out)
 	if err != nil {
 		return nil, nil, err
@@ -50,7 +50,7 @@ func (e *Worker) Ended(ctx context.Context, h *journal.Hold, end Ending) (*Chang
 		return nil, nil, err
 	}
 	ended := checkpoint.Event{Kind: checkpoint.KindEnded, Name: string(out.Status), Error: out.Error, By: e.EngineName}
-	change := journal.Change{Events: append(end.Events, ended), Workflow: next, Ops: slices.Concat(end.Ops, frees, []storage.Op{put})}
+	change := journal.Change{Events: slices.Concat(wf.Acted(), end.Events, []checkpoint.Event{ended}), Workflow: next, Ops: slices.Concat(end.Ops, frees, []storage.Op{put})}
 	parent, err := e.Report(ctx, e.Store, wf, &change, out)
 	if err != nil {
 		return nil, nil, err
