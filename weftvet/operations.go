@@ -146,13 +146,13 @@ func (c *checker) dropped(call *ast.CallExpr, lhs []ast.Expr, in *function) {
 	switch {
 	case f == nil:
 		return
-	case isOperation(f):
+	case isOperation(f) || isSetter(f):
 		name = f.Name()
 		if recv := receiver(f); recv != "" {
 			name = recv + "." + name
 		}
 	default:
-		if !c.callBegins(call, map[*ast.FuncLit]bool{}) {
+		if !c.callBegins(call, true, map[*ast.FuncLit]bool{}) {
 			return
 		}
 		name = nameOf(f, c.pass.Pkg)

@@ -62,6 +62,23 @@ func asks(run *engine.Run, m map[string]int) (n int) {
 	return n
 }
 
+// A label and a published value are no operations, and are set in any order.
+func tags(run *engine.Run, m map[string]string) (errs error) {
+	for k, v := range m {
+		errs = errors.Join(errs, run.SetLabel(k, v))
+	}
+	return errs
+}
+
+func publishes(run *engine.Run, m map[*engine.Value[int]]int) (errs error) {
+	for v, n := range m {
+		errs = errors.Join(errs, publish(run, v, n))
+	}
+	return errs
+}
+
+func publish(run *engine.Run, v *engine.Value[int], n int) error { return v.Set(run, n) }
+
 func sums(run *engine.Run, m map[string]int) (sum int) {
 	for _, v := range m {
 		if v < 0 {
