@@ -181,6 +181,9 @@ func (c *checker) specified(s *ast.ValueSpec, in *function) {
 		names[i] = id
 	}
 	for i, v := range s.Values {
+		if len(s.Values) == len(names) {
+			c.binds(names[i], v, in)
+		}
 		if call, ok := ast.Unparen(v).(*ast.CallExpr); ok {
 			if len(s.Values) == 1 {
 				c.dropped(call, names, in)

@@ -69,6 +69,7 @@ func (c *checker) assigns(n *ast.AssignStmt, in *function) {
 	for i, l := range n.Lhs {
 		if len(n.Lhs) == len(n.Rhs) {
 			c.keptInVariable(l, n.Rhs[i], in)
+			c.binds(l, n.Rhs[i], in)
 		}
 		if id, ok := l.(*ast.Ident); ok && c.info.Defs[id] != nil {
 			continue // a new variable
@@ -114,6 +115,42 @@ func (c *checker) onlyWritten(e ast.Expr) {
 	case *ast.StarExpr:
 		c.onlyWritten(x.X)
 	}
+}
+
+// binds notes a literal that runs before the program, because it has a local name in what runs
+// then, and is only called by that.
+func (c *checker) binds(name, value ast.Expr, in *function) {
+	lit, ok := ast.Unparen(value).(*ast.FuncLit)
+	if !ok || !in.init {
+		return
+	}
+	if v, _, plain := c.target(name); plain && !packageLevel(v) && c.onlyCalled(v, in.node) {
+		c.atOnce[lit] = true
+	}
+}
+
+// onlyCalled says that all uses of v in a node are calls of it, or assignments to it.
+func (c *checker) onlyCalled(v *types.Var, in ast.Node) bool {
+	other := 0
+	count := func(e ast.Expr, n int) {
+		if id, ok := ast.Unparen(e).(*ast.Ident); ok && c.info.Uses[id] == v {
+			other += n
+		}
+	}
+	ast.Inspect(in, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.Ident:
+			count(n, 1)
+		case *ast.CallExpr:
+			count(n.Fun, -1)
+		case *ast.AssignStmt:
+			for _, l := range n.Lhs {
+				count(l, -1)
+			}
+		}
+		return true
+	})
+	return other == 0
 }
 
 func (c *checker) isLazy(pos token.Pos) bool {
