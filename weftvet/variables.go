@@ -185,7 +185,7 @@ func (v *variable) String() string { return hazardText(v.Hazards, v.At != "", "w
 func (c *checker) initialised(s *ast.ValueSpec, f *function) {
 	var hazards []Hazard
 	for _, x := range f.faults {
-		if x.scoped && (x.code == 1 || x.code == 2 || x.code == 5) {
+		if x.scoped && (x.code == 1 || x.code == 2 || x.code == 5) && c.isCompared(s, x.pos) {
 			hazards = append(hazards, c.hazard(x))
 			break
 		}
@@ -206,6 +206,35 @@ func (c *checker) initialised(s *ast.ValueSpec, f *function) {
 			}
 		}
 	}
+}
+
+// isCompared says that a replay compares what is at pos in an initialiser, or may do other things
+// because of it. Of a definition, and of its options, only a name or an ID is compared.
+func (c *checker) isCompared(s *ast.ValueSpec, pos token.Pos) bool {
+	compared := true
+	ast.Inspect(s, func(n ast.Node) bool {
+		if n == nil || pos < n.Pos() || n.End() <= pos {
+			return false
+		}
+		switch n := n.(type) {
+		case *ast.KeyValueExpr:
+			id, _ := n.Key.(*ast.Ident)
+			v, _ := c.info.Uses[id].(*types.Var)
+			if v != nil && v.IsField() && inLibrary(v.Pkg().Path()) && (v.Name() == "Name" || v.Name() == "ID") {
+				compared = true
+			}
+		case ast.Expr:
+			t := c.info.TypeOf(n)
+			if p, ok := t.(*types.Pointer); ok {
+				t = p.Elem()
+			}
+			if isDefinition(t) {
+				compared = false
+			}
+		}
+		return true
+	})
+	return compared
 }
 
 // variables checks W6, when all writes of the package are known, and what variables are

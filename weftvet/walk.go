@@ -399,6 +399,9 @@ func (c *checker) call(n *ast.CallExpr, in *function) {
 	if i, ok := startsGoroutine[full]; ok && i < len(n.Args) {
 		c.goroutine(n.Args[i])
 	}
+	if isSyncRange(f) && c.begins(n.Args[0]) {
+		c.scoped(in, 4, n, rangeBegins, whyOrder)
+	}
 	if lazily[full] && len(n.Args) == 1 {
 		c.lazy = append(c.lazy, n.Args[0])
 	}
@@ -451,6 +454,9 @@ func (c *checker) ident(id *ast.Ident, in *function) {
 			c.scoped(in, r.code, id, name, r.why)
 		}
 		if packageLevel(o) {
+			if isGenerator(o.Type()) && !in.init {
+				c.scoped(in, 2, id, "the generator "+o.Name(), whyShared)
+			}
 			if (in.kind == workflow || in.kind == free) && !c.limits[id] {
 				in.vars = append(in.vars, use{o, id.Pos()})
 			}

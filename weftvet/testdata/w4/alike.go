@@ -6,6 +6,9 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
+
+	oldmaps "golang.org/x/exp/maps"
 
 	"github.com/weft-go/weft/engine"
 )
@@ -206,4 +209,21 @@ func deletes(run *engine.Run, m map[string]int) {
 			delete(m, k)
 		}
 	}
+}
+
+func oldSorted(run *engine.Run, m map[string]int) string {
+	keys := oldmaps.Keys(m)
+	slices.Sort(keys)
+	for _, k := range keys {
+		return k
+	}
+	return ""
+}
+
+func countsSync(run *engine.Run, m *sync.Map) (n int) {
+	for range m.Range {
+		n++
+	}
+	m.Range(func(_, _ any) bool { n++; return true })
+	return n
 }
