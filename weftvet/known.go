@@ -12,6 +12,8 @@ const (
 	whyConc     = "the engine does not know that the run waits, and a replay takes another order; use "
 	whyWorld    = "a replay does it again and may get another answer; do it in an activity or an engine.Step"
 	whyEnv      = "it may differ where the run is replayed; read it in an engine.Step, or before the engine starts"
+	whyZone     = "each machine has a time zone of its own; use UTC, or a zone with a name"
+	whyShared   = "all runs and replays take numbers from it, each gets others; use run.Random"
 	whyStore    = "it acts beside the history, and a replay does it again; use Workflow.Do or Detach and Signal.SendFrom, or do it in an activity"
 	useBranches = "engine.Go, engine.All or engine.Map"
 )
@@ -43,7 +45,7 @@ func init() {
 	forbid(1, whyClock+"run.After", "time", "After AfterFunc Tick NewTimer NewTicker Timer.Reset Timer.Stop Ticker.Reset")
 	forbid(1, whyClock+"run.WithTimeout", "context", "WithTimeout WithDeadline WithTimeoutCause WithDeadlineCause")
 
-	// A generator with a seed repeats its numbers.
+	// A generator with a seed repeats its numbers. If it is a package variable, see isGenerator.
 	for _, path := range []string{"math/rand", "math/rand/v2"} {
 		forbid(2, whyChance, path, "*")
 	}
@@ -83,6 +85,7 @@ func init() {
 	forbid(5, whyWorld, "path/filepath", "Abs EvalSymlinks Glob Walk WalkDir")
 	forbid(5, whyWorld, "os/exec", "Command CommandContext LookPath Cmd.*")
 	forbid(5, whyWorld, "log", "Fatal Fatalf Fatalln Logger.Fatal Logger.Fatalf Logger.Fatalln")
+	forbid(5, whyZone, "time", "Local Time.Local")
 	forbid(5, whyEnv, "os/user", "*")
 	forbid(5, whyWorld, "os/signal", "*")
 	forbid(5, whyWorld, "syscall", "*")
@@ -135,6 +138,15 @@ func ruleOf(o types.Object) (r rule, name string, ok bool) {
 		r, ok = rules[wild]
 	}
 	return r, o.Pkg().Name() + "." + local, ok
+}
+
+// isGenerator says that t is a generator of random numbers, or a source of one.
+func isGenerator(t types.Type) bool {
+	if p, ok := types.Unalias(t).(*types.Pointer); ok {
+		t = p.Elem()
+	}
+	_, path, _ := named(t)
+	return path == "math/rand" || path == "math/rand/v2"
 }
 
 // receiver is the name of the type whose method f is, or "".

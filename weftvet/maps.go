@@ -6,7 +6,10 @@ import (
 	"go/types"
 )
 
-const whyOrder = "the order of a map is another in each replay; range over its sorted keys"
+const (
+	rangeBegins = "a range over a map that begins operations, or waits for them,"
+	whyOrder    = "the order of a map is another in each replay; range over its sorted keys"
+)
 
 // ranges checks a range statement: over a channel (W3), over a map (W4).
 func (c *checker) ranges(n *ast.RangeStmt, in *function) {
@@ -32,7 +35,7 @@ func (c *checker) ranges(n *ast.RangeStmt, in *function) {
 	l.look(n.Body)
 	switch {
 	case l.begins:
-		c.scoped(in, 4, n, "a range over a map that begins operations, or waits for them,", whyOrder)
+		c.scoped(in, 4, n, rangeBegins, whyOrder)
 	case l.leaves != "" && !l.same:
 		c.scoped(in, 4, n, "a range over a map that ends with "+l.leaves, whyOrder)
 	}
@@ -62,8 +65,8 @@ func core(t types.Type) types.Type {
 	return nil
 }
 
-// unordered says that x is a map, an iterator of package maps over one, or a slice that is collected from such an iterator. It
-// may be the variable that has one of them.
+// unordered says that x is a map, an iterator over one, or a slice that is collected from one. It may be
+// the variable that has one of them.
 func (c *checker) unordered(x ast.Expr) bool {
 	t := c.info.TypeOf(x)
 	if t == nil {
@@ -79,13 +82,16 @@ func (c *checker) unordered(x ast.Expr) bool {
 			return false // it may be sorted
 		}
 		return value != nil && c.unordered(value)
+	case *ast.SelectorExpr:
+		f, ok := c.info.Uses[x.Sel].(*types.Func)
+		return ok && isSyncRange(f)
 	case *ast.CallExpr:
 		f := c.callee(x)
 		if f == nil || f.Pkg() == nil {
 			return false
 		}
 		switch f.Pkg().Path() + "." + f.Name() {
-		case "maps.Keys", "maps.Values", "maps.All":
+		case "maps.Keys", "maps.Values", "maps.All", "golang.org/x/exp/maps.Keys", "golang.org/x/exp/maps.Values":
 			return true
 		case "slices.Collect":
 			return len(x.Args) == 1 && c.unordered(x.Args[0])
@@ -93,6 +99,9 @@ func (c *checker) unordered(x ast.Expr) bool {
 	}
 	return false
 }
+
+// isSyncRange says that f is the Range of a sync.Map, which has an iterator's type.
+func isSyncRange(f *types.Func) bool { return f.FullName() == "(*sync.Map).Range" }
 
 // onlyRanged says that nothing is done with a variable but to range over it.
 func (c *checker) onlyRanged(id *ast.Ident) bool {

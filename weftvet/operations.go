@@ -146,13 +146,13 @@ func (c *checker) dropped(call *ast.CallExpr, lhs []ast.Expr, in *function) {
 	switch {
 	case f == nil:
 		return
-	case isOperation(f):
+	case isOperation(f) || isSetter(f):
 		name = f.Name()
 		if recv := receiver(f); recv != "" {
 			name = recv + "." + name
 		}
 	default:
-		if !c.callBegins(call, map[*ast.FuncLit]bool{}) {
+		if !c.callBegins(call, true, map[*ast.FuncLit]bool{}) {
 			return
 		}
 		name = nameOf(f, c.pass.Pkg)
@@ -181,6 +181,9 @@ func (c *checker) specified(s *ast.ValueSpec, in *function) {
 		names[i] = id
 	}
 	for i, v := range s.Values {
+		if len(s.Values) == len(names) {
+			c.binds(names[i], v, in)
+		}
 		if call, ok := ast.Unparen(v).(*ast.CallExpr); ok {
 			if len(s.Values) == 1 {
 				c.dropped(call, names, in)

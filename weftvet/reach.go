@@ -10,7 +10,7 @@ import (
 // its parameters goes where.
 type summary struct {
 	Hazards      []Hazard
-	Begins       bool
+	Begins, Sets bool // as of a wrapper
 	Steps, Names []int
 }
 
@@ -168,10 +168,10 @@ func (c *checker) export() {
 			s.Hazards = append(s.Hazards, hazards[f][k])
 		}
 		if w := c.wrappers[fn]; w != nil {
-			s.Begins = w.begins
+			s.Begins, s.Sets = w.begins, w.sets
 			s.Steps, s.Names = slices.Sorted(maps.Keys(w.steps)), slices.Sorted(maps.Keys(w.names))
 		}
-		if len(s.Hazards) > 0 || s.Begins || takesRun(fn.Signature()) {
+		if len(s.Hazards) > 0 || s.Sets || takesRun(fn.Signature()) {
 			c.pass.ExportObjectFact(fn, s)
 		}
 	}

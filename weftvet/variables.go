@@ -69,6 +69,7 @@ func (c *checker) assigns(n *ast.AssignStmt, in *function) {
 	for i, l := range n.Lhs {
 		if len(n.Lhs) == len(n.Rhs) {
 			c.keptInVariable(l, n.Rhs[i], in)
+			c.binds(l, n.Rhs[i], in)
 		}
 		if id, ok := l.(*ast.Ident); ok && c.info.Defs[id] != nil {
 			continue // a new variable
@@ -116,6 +117,42 @@ func (c *checker) onlyWritten(e ast.Expr) {
 	}
 }
 
+// binds notes a literal that runs before the program, because it has a local name in what runs
+// then, and is only called by that.
+func (c *checker) binds(name, value ast.Expr, in *function) {
+	lit, ok := ast.Unparen(value).(*ast.FuncLit)
+	if !ok || !in.init {
+		return
+	}
+	if v, _, plain := c.target(name); plain && !packageLevel(v) && c.onlyCalled(v, in.node) {
+		c.atOnce[lit] = true
+	}
+}
+
+// onlyCalled says that all uses of v in a node are calls of it, or assignments to it.
+func (c *checker) onlyCalled(v *types.Var, in ast.Node) bool {
+	other := 0
+	count := func(e ast.Expr, n int) {
+		if id, ok := ast.Unparen(e).(*ast.Ident); ok && c.info.Uses[id] == v {
+			other += n
+		}
+	}
+	ast.Inspect(in, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.Ident:
+			count(n, 1)
+		case *ast.CallExpr:
+			count(n.Fun, -1)
+		case *ast.AssignStmt:
+			for _, l := range n.Lhs {
+				count(l, -1)
+			}
+		}
+		return true
+	})
+	return other == 0
+}
+
 func (c *checker) isLazy(pos token.Pos) bool {
 	for _, n := range c.lazy {
 		if n.Pos() <= pos && pos < n.End() {
@@ -148,7 +185,7 @@ func (v *variable) String() string { return hazardText(v.Hazards, v.At != "", "w
 func (c *checker) initialised(s *ast.ValueSpec, f *function) {
 	var hazards []Hazard
 	for _, x := range f.faults {
-		if x.scoped && (x.code == 1 || x.code == 2 || x.code == 5) {
+		if x.scoped && (x.code == 1 || x.code == 2 || x.code == 5) && c.isCompared(s, x.pos) {
 			hazards = append(hazards, c.hazard(x))
 			break
 		}
@@ -169,6 +206,35 @@ func (c *checker) initialised(s *ast.ValueSpec, f *function) {
 			}
 		}
 	}
+}
+
+// isCompared says that a replay compares what is at pos in an initialiser, or may do other things
+// because of it. Of a definition, and of its options, only a name or an ID is compared.
+func (c *checker) isCompared(s *ast.ValueSpec, pos token.Pos) bool {
+	compared := true
+	ast.Inspect(s, func(n ast.Node) bool {
+		if n == nil || pos < n.Pos() || n.End() <= pos {
+			return false
+		}
+		switch n := n.(type) {
+		case *ast.KeyValueExpr:
+			id, _ := n.Key.(*ast.Ident)
+			v, _ := c.info.Uses[id].(*types.Var)
+			if v != nil && v.IsField() && inLibrary(v.Pkg().Path()) && (v.Name() == "Name" || v.Name() == "ID") {
+				compared = true
+			}
+		case ast.Expr:
+			t := c.info.TypeOf(n)
+			if p, ok := t.(*types.Pointer); ok {
+				t = p.Elem()
+			}
+			if isDefinition(t) {
+				compared = false
+			}
+		}
+		return true
+	})
+	return compared
 }
 
 // variables checks W6, when all writes of the package are known, and what variables are

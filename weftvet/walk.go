@@ -25,6 +25,7 @@ type checker struct {
 
 	// By the walk over the calls around them.
 	roles  map[*ast.FuncLit]kind
+	atOnce map[*ast.FuncLit]bool        // that are only called where they are made
 	refs   map[*ast.Ident]bool          // functions that are given to a step
 	called map[*ast.Ident]*ast.CallExpr // functions that are called where they are named
 	limits map[*ast.Ident]bool          // variables in the limit of a Map, which is no part of the history
@@ -36,7 +37,7 @@ type checker struct {
 	selected map[*ast.Ident]bool // what only a field is taken from
 	written  map[*types.Var][]token.Pos
 	initial  map[*types.Var][]Hazard
-	lazy     []ast.Node                    // what sync.Once.Do is given
+	lazy     []ast.Node                    // what is called once: see lazily
 	results  map[*ast.FuncLit][]*types.Var // to which variables the result of a step is assigned
 	labels   map[ast.Stmt]string
 	fixed    map[*types.Var]ast.Expr // see definition
@@ -63,7 +64,7 @@ type function struct {
 	lit    *ast.FuncLit
 	node   ast.Node
 	outer  *function // of a literal
-	init   bool      // runs before the program
+	init   bool      // what is walked now runs before the program
 	faults []fault
 	calls  []call
 	writes []write
@@ -114,6 +115,7 @@ func (f *function) run() (found *function) {
 
 func (c *checker) walkAll() {
 	c.roles, c.refs = map[*ast.FuncLit]kind{}, map[*ast.Ident]bool{}
+	c.atOnce = map[*ast.FuncLit]bool{}
 	c.called, c.recvs = map[*ast.Ident]*ast.CallExpr{}, map[*ast.Ident]ast.Expr{}
 	c.limits = map[*ast.Ident]bool{}
 	c.reads, c.writing, c.selected = map[*types.Var][]read{}, map[*ast.Ident]bool{}, map[*ast.Ident]bool{}
@@ -289,8 +291,11 @@ func (c *checker) literal(lit *ast.FuncLit, in *function) {
 	case role == goroutine:
 		f.kind = goroutine
 	default:
+		init := in.init
+		in.init = init && c.atOnce[lit]
 		c.walk(lit.Type, in)
 		c.walk(lit.Body, in)
+		in.init = init
 		return
 	}
 	c.all = append(c.all, f)
@@ -336,6 +341,14 @@ var startsGoroutine = map[string]int{
 	"sync.WaitGroup.Go": 0, "errgroup.Group.Go": 0, "errgroup.Group.TryGo": 0, "time.AfterFunc": 1, "context.AfterFunc": 1,
 }
 
+// callsAtOnce are the packages whose functions call an argument before they return.
+var callsAtOnce = map[string]bool{
+	"bytes": true, "io/fs": true, "maps": true, "path/filepath": true, "slices": true, "sort": true, "strings": true,
+}
+
+// lazily are the functions that call their argument once.
+var lazily = map[string]bool{"sync.Once.Do": true, "sync.OnceFunc": true, "sync.OnceValue": true, "sync.OnceValues": true}
+
 // mutators are methods that change what they are called on, by package and type.
 var mutators = map[string]string{
 	"strings.Builder": "Write WriteByte WriteRune WriteString Reset",
@@ -350,12 +363,18 @@ func (c *checker) call(n *ast.CallExpr, in *function) {
 	if id := funcIdent(n.Fun); id != nil {
 		c.called[id] = n
 	}
+	if lit, ok := ast.Unparen(n.Fun).(*ast.FuncLit); ok {
+		c.atOnce[lit] = true
+	}
 	f := c.callee(n)
 	if f == nil {
 		c.builtin(n, in)
 	}
 	for i, arg := range n.Args {
 		lit, isLit := ast.Unparen(arg).(*ast.FuncLit)
+		if isLit && f != nil && f.Pkg() != nil && callsAtOnce[f.Pkg().Path()] {
+			c.atOnce[lit] = true
+		}
 		id := funcIdent(arg)
 		if c.givesToStep(n, i) {
 			if isLit {
@@ -380,7 +399,10 @@ func (c *checker) call(n *ast.CallExpr, in *function) {
 	if i, ok := startsGoroutine[full]; ok && i < len(n.Args) {
 		c.goroutine(n.Args[i])
 	}
-	if full == "sync.Once.Do" && len(n.Args) == 1 {
+	if isSyncRange(f) && c.begins(n.Args[0]) {
+		c.scoped(in, 4, n, rangeBegins, whyOrder)
+	}
+	if lazily[full] && len(n.Args) == 1 {
 		c.lazy = append(c.lazy, n.Args[0])
 	}
 	if recv != "" {
@@ -432,6 +454,9 @@ func (c *checker) ident(id *ast.Ident, in *function) {
 			c.scoped(in, r.code, id, name, r.why)
 		}
 		if packageLevel(o) {
+			if isGenerator(o.Type()) && !in.init {
+				c.scoped(in, 2, id, "the generator "+o.Name(), whyShared)
+			}
 			if (in.kind == workflow || in.kind == free) && !c.limits[id] {
 				in.vars = append(in.vars, use{o, id.Pos()})
 			}

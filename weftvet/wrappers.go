@@ -10,6 +10,7 @@ import (
 // A wrapper is what callers must know of a function before its package is walked.
 type wrapper struct {
 	begins bool         // it may begin operations
+	sets   bool         // it may begin operations, or set labels or values
 	steps  map[int]bool // parameters that are only called in a step
 	names  map[int]bool // parameters that become names of operations
 }
@@ -65,6 +66,9 @@ func (c *checker) closure(name, value ast.Expr) {
 func (c *checker) wraps(d *ast.FuncDecl, f *types.Func, w *wrapper) (more bool) {
 	if !w.begins && c.begins(d.Body) {
 		w.begins, more = true, true
+	}
+	if !w.sets && c.beginsIn(d.Body, true, map[*ast.FuncLit]bool{}) {
+		w.sets, more = true, true
 	}
 	if !takesRun(f.Signature()) {
 		return more
@@ -162,7 +166,7 @@ func (c *checker) knownOf(f *types.Func) *wrapper {
 	if !c.pass.ImportObjectFact(f, &s) {
 		return nil
 	}
-	w := &wrapper{begins: s.Begins, steps: map[int]bool{}, names: map[int]bool{}}
+	w := &wrapper{begins: s.Begins, sets: s.Sets, steps: map[int]bool{}, names: map[int]bool{}}
 	for _, i := range s.Steps {
 		w.steps[i] = true
 	}
@@ -198,10 +202,20 @@ var silent = map[string]bool{
 	"WithCancel": true, "WithoutCancel": true, "Cancelled": true,
 }
 
+// isSetter says that f sets a label or a value of the workflow. It is no operation: a replay compares
+// neither its name nor its place. But its error must not be dropped.
+func isSetter(f *types.Func) bool {
+	if f.Pkg() == nil || f.Pkg().Path() != weft+"/engine" {
+		return false
+	}
+	name := receiver(f) + "." + f.Name()
+	return name == "Run.SetLabel" || name == "Value.Set"
+}
+
 // isOperation says that f, of Weft itself, begins an operation or waits for one. Run.Random
 // counts too: the order of its calls matters like theirs.
 func isOperation(f *types.Func) bool {
-	if f == nil || f.Pkg() == nil || !inLibrary(f.Pkg().Path()) {
+	if f == nil || f.Pkg() == nil || !inLibrary(f.Pkg().Path()) || isSetter(f) {
 		return false
 	}
 	if recv := f.Signature().Recv(); recv != nil && isRun(recv.Type()) {
@@ -212,9 +226,10 @@ func isOperation(f *types.Func) bool {
 
 // begins says that code may begin operations. A function literal with a Run of its own begins
 // them elsewhere.
-func (c *checker) begins(n ast.Node) bool { return c.beginsIn(n, map[*ast.FuncLit]bool{}) }
+func (c *checker) begins(n ast.Node) bool { return c.beginsIn(n, false, map[*ast.FuncLit]bool{}) }
 
-func (c *checker) beginsIn(n ast.Node, seen map[*ast.FuncLit]bool) (found bool) {
+// beginsIn counts setters too, if setters is true.
+func (c *checker) beginsIn(n ast.Node, setters bool, seen map[*ast.FuncLit]bool) (found bool) {
 	if !c.usesWeft {
 		return false
 	}
@@ -225,14 +240,14 @@ func (c *checker) beginsIn(n ast.Node, seen map[*ast.FuncLit]bool) (found bool) 
 				return false
 			}
 		case *ast.CallExpr:
-			found = found || c.callBegins(n, seen)
+			found = found || c.callBegins(n, setters, seen)
 		}
 		return !found
 	})
 	return found
 }
 
-func (c *checker) callBegins(call *ast.CallExpr, seen map[*ast.FuncLit]bool) bool {
+func (c *checker) callBegins(call *ast.CallExpr, setters bool, seen map[*ast.FuncLit]bool) bool {
 	f := c.callee(call)
 	switch {
 	case f == nil:
@@ -243,17 +258,19 @@ func (c *checker) callBegins(call *ast.CallExpr, seen map[*ast.FuncLit]bool) boo
 						return false
 					}
 					seen[lit] = true
-					return c.beginsIn(lit.Body, seen)
+					return c.beginsIn(lit.Body, setters, seen)
 				}
 			}
 		}
 	case isOperation(f):
 		return true
+	case isSetter(f):
+		return setters
 	case f.Pkg() != nil && inLibrary(f.Pkg().Path()):
 		return false
 	default:
 		if w := c.knownOf(f); w != nil {
-			return w.begins
+			return w.begins || setters && w.sets
 		}
 	}
 	for _, arg := range call.Args {

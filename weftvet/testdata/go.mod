@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/weft-go/weft v0.0.0
+	golang.org/x/exp v0.0.0-20260611194520-c48552f49976
 	golang.org/x/sync v0.24.0
 )
 

@@ -83,7 +83,13 @@ func inBranch(run *engine.Run) error {
 
 func labels(run *engine.Run) {
 	run.SetLabel("team", "red") // want `the error of Run.SetLabel is dropped`
+	_ = state.Set(run, "begun") // want `the error of Value.Set is dropped`
+	labelled(run)               // want `the error of labelled is dropped`
 }
+
+var state = &engine.Value[string]{Name: "state"}
+
+func labelled(run *engine.Run) error { return run.SetLabel("team", "blue") }
 
 func inLoop(run *engine.Run) {
 	for range 3 {

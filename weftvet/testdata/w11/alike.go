@@ -37,6 +37,17 @@ func varies(run *engine.Run, id string, w *engine.Workflow[string, int]) (int, e
 	return w.AsChild(engine.ChildOptions{ID: "child-" + id}).Do(run, "in-"+id)
 }
 
+// No replay compares the name of a label.
+func labels(run *engine.Run, tags []string) (errs error) {
+	for _, tag := range tags {
+		errs = errors.Join(errs, run.SetLabel("tag-"+tag, "yes"))
+		errs = errors.Join(errs, label(run, "label-"+tag))
+	}
+	return errs
+}
+
+func label(run *engine.Run, name string) error { return run.SetLabel(name, "yes") }
+
 // A definition that is made before the engine starts.
 func newCharge(region string) *activity.Activity[int, int] {
 	return &activity.Activity[int, int]{Name: "charge-" + region, Run: func(ctx context.Context, n int) (int, error) { return n, nil }}

@@ -45,3 +45,15 @@ func id(run *engine.Run) string { return run.ID() + "/1" }
 func client() int { return rand.IntN(6) + old.Int() }
 
 func maths(run *engine.Run, x float64) float64 { return math.Floor(x) }
+
+// The numbers are taken before the program begins.
+var (
+	fixed = rand.New(rand.NewPCG(3, 4))
+	first = fixed.IntN(6)
+)
+
+func takenBefore(run *engine.Run) int { return first }
+
+func drawnInStep(run *engine.Run) (int, error) {
+	return engine.Step(run, "draw", func(context.Context) (int, error) { return fixed.IntN(6), nil })
+}

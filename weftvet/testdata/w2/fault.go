@@ -51,3 +51,24 @@ func caller(run *engine.Run) string { return newID() }
 func newID() string {
 	return crypto.Text() // want `rand.Text in workflow code \(caller calls newID\)`
 }
+
+// All runs, and all replays, take their numbers from one generator.
+var (
+	dice  = rand.New(rand.NewPCG(1, 2))
+	cards = struct{ old.Source }{}.Source
+	coins rand.ChaCha8
+)
+
+func shared(run *engine.Run) int {
+	return dice.IntN(6) // want `the generator dice in workflow code: all runs and replays take numbers from it, each gets others; use run.Random \(W2\)`
+}
+
+func sharedSource(run *engine.Run) int64 {
+	return cards.Int63() // want `the generator cards in workflow code`
+}
+
+func sharedValue(run *engine.Run) uint64 { return toss() }
+
+func toss() uint64 {
+	return coins.Uint64() // want `the generator coins in workflow code \(sharedValue calls toss\)`
+}

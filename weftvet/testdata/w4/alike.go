@@ -6,6 +6,9 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
+
+	oldmaps "golang.org/x/exp/maps"
 
 	"github.com/weft-go/weft/engine"
 )
@@ -61,6 +64,23 @@ func asks(run *engine.Run, m map[string]int) (n int) {
 	}
 	return n
 }
+
+// A label and a published value are no operations, and are set in any order.
+func tags(run *engine.Run, m map[string]string) (errs error) {
+	for k, v := range m {
+		errs = errors.Join(errs, run.SetLabel(k, v))
+	}
+	return errs
+}
+
+func publishes(run *engine.Run, m map[*engine.Value[int]]int) (errs error) {
+	for v, n := range m {
+		errs = errors.Join(errs, publish(run, v, n))
+	}
+	return errs
+}
+
+func publish(run *engine.Run, v *engine.Value[int], n int) error { return v.Set(run, n) }
 
 func sums(run *engine.Run, m map[string]int) (sum int) {
 	for _, v := range m {
@@ -189,4 +209,21 @@ func deletes(run *engine.Run, m map[string]int) {
 			delete(m, k)
 		}
 	}
+}
+
+func oldSorted(run *engine.Run, m map[string]int) string {
+	keys := oldmaps.Keys(m)
+	slices.Sort(keys)
+	for _, k := range keys {
+		return k
+	}
+	return ""
+}
+
+func countsSync(run *engine.Run, m *sync.Map) (n int) {
+	for range m.Range {
+		n++
+	}
+	m.Range(func(_, _ any) bool { n++; return true })
+	return n
 }

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
+
+	oldmaps "golang.org/x/exp/maps"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
@@ -177,4 +180,37 @@ func anyKey(m map[string]int) string {
 		return k
 	}
 	return ""
+}
+
+func oldKeys(run *engine.Run, m map[string]int) string {
+	for _, k := range oldmaps.Keys(m) { // want `a range over a map that ends with a return`
+		return k
+	}
+	return ""
+}
+
+func oldValues(run *engine.Run, m map[string]string) (errs error) {
+	values := oldmaps.Values(m)
+	for _, v := range values { // want `a range over a map that begins operations`
+		_, err := charge.Do(run, v)
+		errs = errors.Join(errs, err)
+	}
+	return errs
+}
+
+func syncMap(run *engine.Run, m *sync.Map) (first any) {
+	for k := range m.Range { // want `a range over a map that ends with a break`
+		first = k
+		break
+	}
+	return first
+}
+
+func syncMapCallback(run *engine.Run, m *sync.Map) (errs error) {
+	m.Range(func(k, _ any) bool { // want `a range over a map that begins operations`
+		_, err := charge.Do(run, k.(string))
+		errs = errors.Join(errs, err)
+		return true
+	})
+	return errs
 }

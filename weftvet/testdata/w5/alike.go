@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -95,6 +96,34 @@ func writesStream(run *engine.Run) error {
 func child(run *engine.Run) (int, error) { return other.Do(run, 1) }
 
 func forwards(run *engine.Run) error { return paid.SendFrom(run, "x", 1) }
+
+// No replay compares what a definition has beside its name.
+var (
+	limited = &activity.Activity[string, string]{Name: "limited", Timeout: seconds(os.Getenv("TIMEOUT"))}
+	made    = fetcher(os.Getenv("URL"))
+	all     = map[string]*activity.Activity[string, string]{"quick": limited.With(activity.Options{Timeout: seconds(os.Getenv("QUICK"))})}
+)
+
+func seconds(s string) time.Duration {
+	d, _ := time.ParseDuration(s + "s")
+	return d
+}
+
+func fetcher(base string) *activity.Activity[string, string] {
+	return &activity.Activity[string, string]{Name: "fetcher", Run: func(ctx context.Context, path string) (string, error) { return base + path, nil }}
+}
+
+func definition(run *engine.Run) (string, error) { return limited.Do(run, "a") }
+
+func madeByFunction(run *engine.Run) (string, error) { return made.Do(run, "a") }
+
+func definitions(run *engine.Run) (string, error) { return all["quick"].Do(run, "a") }
+
+var berlin, _ = time.LoadLocation("Europe/Berlin")
+
+func zoned(run *engine.Run) (int, time.Time) {
+	return run.Now().In(berlin).Hour(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+}
 
 func main() {
 	eng, err := engine.New(engine.Config{})

@@ -12,7 +12,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"time"
 
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/client"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/idempotency"
@@ -146,4 +148,26 @@ func reached(run *engine.Run) string { return regionOf() }
 
 func regionOf() string {
 	return region // want `region, whose value uses os.Getenv .* \(reached calls regionOf\)`
+}
+
+// The name of a definition is compared, and the id of a child.
+var (
+	regional = &activity.Activity[int, int]{Name: "charge-" + os.Getenv("REGION")}
+	child1   = other.AsChild(engine.ChildOptions{ID: os.Getenv("CHILD")})
+)
+
+func computedName(run *engine.Run) (int, error) {
+	return regional.Do(run, 1) // want `regional, whose value uses os.Getenv`
+}
+
+func computedID(run *engine.Run) (int, error) {
+	return child1.Do(run, 1) // want `child1, whose value uses os.Getenv`
+}
+
+func localTime(run *engine.Run) bool {
+	return run.Now().Local().Hour() < 8 // want `time.Time.Local in workflow code: each machine has a time zone of its own; use UTC, or a zone with a name \(W5\)`
+}
+
+func localDate(run *engine.Run) time.Time {
+	return time.Date(2026, 1, 1, 8, 0, 0, 0, time.Local) // want `time.Local in workflow code`
 }

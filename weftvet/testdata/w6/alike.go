@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"regexp"
+	"strings"
 	"sync"
+	"testing/fstest"
 
 	"example.com/corpus/shared"
 	"github.com/weft-go/weft/activity"
@@ -88,3 +91,58 @@ func marshals(run *engine.Run) ([]byte, error) { return json.Marshal(rates) }
 func atOnce(run *engine.Run, in []int) ([]int, error) {
 	return engine.Map(run, "m", *parallel, in, func(_ *engine.Run, n int) (int, error) { return n, nil })
 }
+
+// Closures that are called before the program begins, or once before the variable is used.
+var (
+	sizes = map[string]int{}
+	files = map[string]bool{}
+	grid  [3]int
+	names []string
+	total int
+	tree  int
+
+	large = func() map[string]int { sizes["a"] = 1; return sizes }()
+	load  = sync.OnceFunc(func() { names = []string{"a"} })
+)
+
+func init() {
+	set := func(i, n int) { grid[i] = n }
+	set(0, 1)
+	defer set(1, 2)
+	func() { total = 6 }()
+	_ = fs.WalkDir(fstest.MapFS{}, ".", func(path string, _ fs.DirEntry, err error) error {
+		files[path] = true
+		return err
+	})
+	_ = strings.Map(func(r rune) rune { total++; return r }, "ab")
+	var count func(n int)
+	count = func(n int) {
+		if tree += n; n > 0 {
+			count(n - 1)
+		}
+	}
+	count(3)
+}
+
+func calledInPlace(run *engine.Run) int { return large["a"] + sizes["a"] + total }
+
+func calledByName(run *engine.Run) int { return grid[0] + tree }
+
+func walked(run *engine.Run, path string) bool { return files[path] }
+
+func loadedOnce(run *engine.Run) string {
+	load()
+	return names[0]
+}
+
+func loadedLater(run *engine.Run) int {
+	square()
+	return squares[2]
+}
+
+var (
+	squares []int
+	square  = loader()
+)
+
+func loader() func() { return sync.OnceFunc(func() { squares = []int{0, 1, 4} }) }

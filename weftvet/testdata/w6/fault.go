@@ -4,6 +4,7 @@ package w6
 import (
 	"encoding/json"
 	"flag"
+	"net/http"
 	"sync/atomic"
 
 	"example.com/corpus/shared"
@@ -87,4 +88,45 @@ var parallel = flag.Int("parallel", 4, "") // flag.Parse writes it
 
 func flags(run *engine.Run) int {
 	return *parallel // want `the package variable parallel`
+}
+
+// What a closure writes is written when somebody calls it, wherever it was made.
+var (
+	fee    = 10
+	rate   = 10
+	zone   = "eu"
+	share  = 10
+	reload = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { fee = 20 })
+	serve  = &command{run: func(args []string) { zone = args[0] }}
+	raise  = func() func() { return func() { share++ } }()
+)
+
+type command struct{ run func(args []string) }
+
+func init() {
+	http.HandleFunc("/rate", func(http.ResponseWriter, *http.Request) { rate++ })
+	reset := func(http.ResponseWriter, *http.Request) { bonus = 0 }
+	http.HandleFunc("/bonus", reset)
+}
+
+var bonus = 10
+
+func handler(run *engine.Run) int {
+	return fee // want `the package variable fee`
+}
+
+func commandLine(run *engine.Run) string {
+	return zone // want `the package variable zone`
+}
+
+func returned(run *engine.Run) int {
+	return share // want `the package variable share`
+}
+
+func inInit(run *engine.Run) int {
+	return rate // want `the package variable rate`
+}
+
+func named(run *engine.Run) int {
+	return bonus // want `the package variable bonus`
 }
