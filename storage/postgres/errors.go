@@ -83,6 +83,7 @@ const (
 const (
 	uniqueViolation  = "23505"
 	lockNotAvailable = "55P03"
+	invalidText      = "22P02"
 
 	duplicatePrepared = "42P05"
 	protocolViolation = "08P01"

@@ -40,12 +40,11 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, wrap("open", err)
 	}
-	s, err := open(ctx, pool, full)
+	s, err := open(ctx, pool, full, true)
 	if err != nil {
 		pool.Close()
 		return nil, wrap("open", err)
 	}
-	s.ours = true
 	return s, nil
 }
 
@@ -53,18 +52,22 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 // exist. Reads go through the pool. Commits use at most eight other connections, and
 // each engine one, made with the configuration of the pool. Close leaves the pool open.
 //
+// The pool must connect to the primary, as commits do: if its configuration names several
+// hosts, give target_session_attrs=primary. A read that comes to a standby closes that
+// connection and tries another. If all are to standbys, it fails.
+//
 // If a connection of the pool is lost while the COMMIT of a [Transact] waits for a synchronous standby, pgx asks the server to
 // cancel it, and the server then shows what the standby may not have. On the connections of Open, and on those of commits,
 // nothing is cancelled.
 func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Store, error) {
-	s, err := open(ctx, pool, withDefaults(o))
+	s, err := open(ctx, pool, withDefaults(o), false)
 	if err != nil {
 		return nil, wrap("open", err)
 	}
 	return s, nil
 }
 
-func open(ctx context.Context, pool *pgxpool.Pool, o Options) (_ *Store, err error) {
+func open(ctx context.Context, pool *pgxpool.Pool, o Options, ours bool) (_ *Store, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -80,8 +83,9 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options) (_ *Store, err err
 	}
 	s := &Store{
 		options: o,
-		sql:     newStatements(o),
+		sql:     newStatements(o, ours),
 		pool:    pool,
+		ours:    ours,
 		queue:   newQueue(),
 		urgent:  make(chan *session, 1),
 

@@ -77,7 +77,7 @@ type Store struct {
 	options Options
 	sql     statements
 	pool    *pgxpool.Pool // for reads
-	ours    bool          // the store closes the pool
+	ours    bool          // the store closes the pool, and each of its connections is set up by setUp
 	queue   *queue
 	tickets pool
 	urgent  chan *session // the session for urgent batches, while it is not in use

@@ -137,6 +137,7 @@ func (s *Store) beginTx(ctx context.Context, conn *pgx.Conn) (pgx.Tx, error) {
 	defer cancel()
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
 	if err != nil {
+		_ = conn.Close(ctx) // it may be to a standby, and the pool would hand it out again
 		return nil, err
 	}
 	settings := bound(false)
