@@ -86,6 +86,7 @@ const (
 	invalidText      = "22P02"
 
 	duplicatePrepared = "42P05"
+	missingPrepared   = "26000"
 	protocolViolation = "08P01"
 )
 

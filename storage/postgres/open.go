@@ -179,35 +179,42 @@ var (
 var ErrTransactionPooling = errors.New("a pooler between the store and the server shares sessions by transaction or by statement: configure it to pool sessions (PgBouncer: pool_mode = session), or connect directly to the server")
 
 // sharesSessions reports whether e can only come from a pooler that shares sessions. A
-// new session of our own has no prepared statements. PgBouncer's statement mode refuses
+// new session of our own has no prepared statements, and keeps those that it gets. PgBouncer's statement mode refuses
 // transactions, with a code that it uses for other errors too.
 func sharesSessions(e *pgconn.PgError) bool {
-	return e.Code == duplicatePrepared || e.Code == protocolViolation && strings.Contains(e.Message, "statement pooling")
+	return e.Code == duplicatePrepared || e.Code == missingPrepared || e.Code == protocolViolation && strings.Contains(e.Message, "statement pooling")
 }
 
-// checkSessions checks that a connection keeps its session while another is in a
-// transaction. A pooler that shares sessions gives the other connection the session that
-// was used last.
+// checkSessions checks that a connection keeps its session from one statement to the next,
+// and while another is in a transaction. A pooler that shares sessions gives the other
+// connection the session that was used last, or each statement the one that was unused for
+// longest. Another client of the pooler may come between, so it asks several times.
 func checkSessions(ctx context.Context, pool *pgxpool.Pool, other *session) error {
 	c, err := pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Release()
-	before, err := backend(ctx, c.Conn().PgConn())
+	first, err := backend(ctx, c.Conn().PgConn())
 	if err != nil {
 		return err
 	}
-	tx, err := other.conn.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	after, err := backend(ctx, c.Conn().PgConn())
-	if err := errors.Join(err, tx.Rollback(ctx)); err != nil {
-		return err
-	}
-	if before != after {
-		return ErrTransactionPooling
+	for range 3 {
+		next, err := backend(ctx, c.Conn().PgConn())
+		if err != nil {
+			return err
+		}
+		tx, err := other.conn.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		meanwhile, err := backend(ctx, c.Conn().PgConn())
+		if err := errors.Join(err, tx.Rollback(ctx)); err != nil {
+			return err
+		}
+		if first != next || first != meanwhile {
+			return ErrTransactionPooling
+		}
 	}
 	return nil
 }
