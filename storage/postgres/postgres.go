@@ -195,12 +195,12 @@ func (s *Store) commitUrgent(ctx context.Context, t *ticket) error {
 	var c *session
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return s.queue.withdrawn(ctx.Err())
 	case c = <-s.urgent:
 	}
 	defer func() { s.urgent <- c }()
 	if err := ctx.Err(); err != nil {
-		return err
+		return s.queue.withdrawn(err)
 	}
 	if err := s.queue.hold(t); err != nil {
 		return err
