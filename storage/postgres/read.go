@@ -158,15 +158,15 @@ func (s *Store) read(ctx context.Context, r *reading, alone func(context.Context
 	defer cancel()
 	try := func(c *pgxpool.Conn) error {
 		err := alone(bounded, c)
-		if recovering(err) {
+		if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == invalidText { // what a read says on a standby
 			_ = c.Conn().Close(bounded) // or the pool would hand it out again
 			return errRecovering
 		}
 		return err
 	}
 	err := s.pool.AcquireFunc(bounded, try)
-	if unusable(err) { // other connections of the pool may be so too, which the pool does not know
-		for n := s.pool.Stat().TotalConns(); unusable(err) && n >= 0 && bounded.Err() == nil; n-- {
+	if cut(err) { // other connections of the pool may be cut too, which the pool does not know
+		for n := s.pool.Stat().TotalConns(); cut(err) && n >= 0 && bounded.Err() == nil; n-- {
 			err = s.pool.AcquireFunc(bounded, try)
 		}
 	}
@@ -174,14 +174,4 @@ func (s *Store) read(ctx context.Context, r *reading, alone func(context.Context
 		return errors.Join(cause, err)
 	}
 	return err
-}
-
-// unusable reports whether a read failed because of its connection, so that another may do.
-func unusable(err error) bool { return cut(err) || errors.Is(err, errRecovering) }
-
-// recovering reports whether a statement that reads has found that its server is recovering: it then converts a text to a
-// boolean that is none.
-func recovering(err error) bool {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && e.Code == invalidText
 }

@@ -57,7 +57,7 @@ var names = [prepared]string{
 // the table has grown.
 //
 // A connection of the host's pool may be to a standby, which lacks the latest commits. So the
-// statements that read there fail on a standby, even if they find no row: see recovering.
+// statements that read there convert a text that is no boolean to one, and so fail on a standby.
 func newStatements(o Options, ours bool) statements {
 	t := o.quoted()
 	primary := ""
