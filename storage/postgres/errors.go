@@ -57,8 +57,8 @@ var (
 	errBusy = errors.New("timed out: rows of the batch, or of batches ahead of it, are locked by other transactions")
 )
 
-// cut reports whether err means that an established connection was lost. A pooler sends
-// only one of the two severity fields.
+// cut reports whether err means that an established connection was lost, or closed by a read
+// because it was to a standby. A pooler sends only one of the two severity fields.
 func cut(err error) bool {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return false
@@ -67,7 +67,7 @@ func cut(err error) bool {
 		return cmp.Or(e.SeverityUnlocalized, e.Severity) == "FATAL"
 	}
 	_, broken := errors.AsType[*net.OpError](err)
-	return broken || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	return broken || err == errRecovering || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // A remedy is what to do about a group that was not applied.
@@ -83,9 +83,7 @@ const (
 const (
 	uniqueViolation  = "23505"
 	lockNotAvailable = "55P03"
-
-	duplicatePrepared = "42P05"
-	protocolViolation = "08P01"
+	invalidText      = "22P02"
 )
 
 func remedyOf(err error) remedy {

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weft-go/weft/storage/postgres/internal/pooled"
 )
 
 // Open opens the store in the database at url and creates it if it does not exist. A nil
@@ -40,39 +41,38 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, wrap("open", err)
 	}
-	s, err := open(ctx, pool, full)
+	s, err := open(ctx, pool, full, true)
 	if err != nil {
 		pool.Close()
-		return nil, wrap("open", err)
 	}
-	s.ours = true
-	return s, nil
+	return s, err
 }
 
 // New opens the store in the database of the host's pool, and creates it if it does not
 // exist. Reads go through the pool. Commits use at most eight other connections, and
 // each engine one, made with the configuration of the pool. Close leaves the pool open.
 //
+// The pool must connect to the primary, as commits do: if its configuration names several
+// hosts, give target_session_attrs=primary. A read that comes to a standby closes that
+// connection and tries another. If all are to standbys, it fails.
+//
 // If a connection of the pool is lost while the COMMIT of a [Transact] waits for a synchronous standby, pgx asks the server to
 // cancel it, and the server then shows what the standby may not have. On the connections of Open, and on those of commits,
 // nothing is cancelled.
 func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Store, error) {
-	s, err := open(ctx, pool, withDefaults(o))
-	if err != nil {
-		return nil, wrap("open", err)
-	}
-	return s, nil
+	return open(ctx, pool, withDefaults(o), false)
 }
 
-func open(ctx context.Context, pool *pgxpool.Pool, o Options) (_ *Store, err error) {
+func open(ctx context.Context, pool *pgxpool.Pool, o Options, ours bool) (_ *Store, err error) {
+	defer func() {
+		if e, ok := errors.AsType[*pgconn.PgError](err); ok && pooled.Tells(e) {
+			err = fmt.Errorf("%w (%w)", ErrTransactionPooling, err)
+		}
+		err = wrap("open", err)
+	}()
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if e, ok := errors.AsType[*pgconn.PgError](err); ok && sharesSessions(e) {
-			err = fmt.Errorf("%w (%w)", ErrTransactionPooling, err)
-		}
-	}()
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout+statementTimeout)
 	defer cancel()
 	if err := check(ctx, pool, o); err != nil {
@@ -80,8 +80,9 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options) (_ *Store, err err
 	}
 	s := &Store{
 		options: o,
-		sql:     newStatements(o),
+		sql:     newStatements(o, ours),
 		pool:    pool,
+		ours:    ours,
 		queue:   newQueue(),
 		urgent:  make(chan *session, 1),
 
@@ -94,7 +95,14 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options) (_ *Store, err err
 	if err := urgent.connect(ctx); err != nil { // fail now rather than at the first urgent batch
 		return nil, err
 	}
-	if err := checkSessions(ctx, pool, urgent); err != nil {
+	err = pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		shared, err := pooled.Shared(ctx, c.Conn(), urgent.conn)
+		if shared {
+			err = ErrTransactionPooling
+		}
+		return err
+	})
+	if err != nil {
 		urgent.close()
 		s.running.Wait()
 		return nil, err
@@ -173,49 +181,3 @@ var (
 // would share session settings and prepared statements. It is also returned for
 // PgBouncer's statement mode, which assigns one for each statement.
 var ErrTransactionPooling = errors.New("a pooler between the store and the server shares sessions by transaction or by statement: configure it to pool sessions (PgBouncer: pool_mode = session), or connect directly to the server")
-
-// sharesSessions reports whether e can only come from a pooler that shares sessions. A
-// new session of our own has no prepared statements. PgBouncer's statement mode refuses
-// transactions, with a code that it uses for other errors too.
-func sharesSessions(e *pgconn.PgError) bool {
-	return e.Code == duplicatePrepared || e.Code == protocolViolation && strings.Contains(e.Message, "statement pooling")
-}
-
-// checkSessions checks that a connection keeps its session while another is in a
-// transaction. A pooler that shares sessions gives the other connection the session that
-// was used last.
-func checkSessions(ctx context.Context, pool *pgxpool.Pool, other *session) error {
-	c, err := pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Release()
-	before, err := backend(ctx, c.Conn().PgConn())
-	if err != nil {
-		return err
-	}
-	tx, err := other.conn.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	after, err := backend(ctx, c.Conn().PgConn())
-	if err := errors.Join(err, tx.Rollback(ctx)); err != nil {
-		return err
-	}
-	if before != after {
-		return ErrTransactionPooling
-	}
-	return nil
-}
-
-// backend returns the process ID of the server process that answers.
-func backend(ctx context.Context, c *pgconn.PgConn) (string, error) {
-	results, err := c.Exec(ctx, `SELECT pg_backend_pid()`).ReadAll()
-	if err != nil {
-		return "", err
-	}
-	if len(results) != 1 || len(results[0].Rows) != 1 {
-		return "", errors.New("the server returned no row")
-	}
-	return string(results[0].Rows[0][0]), nil
-}

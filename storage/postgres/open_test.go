@@ -3,10 +3,12 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -176,6 +178,84 @@ func TestNewUsesHostsPool(t *testing.T) {
 	}
 	must(t, s.Close())
 	must(t, pool.Ping(t.Context()))
+}
+
+// A connection of the host's pool may be to a standby, which lacks the latest commits. No read believes it. The connection is
+// closed, and the read goes on with another.
+func TestStandbyInHostsPool(t *testing.T) {
+	ctx := t.Context()
+	standby := pgtest.Start(t)
+	old := open(t, standby.URL("postgres"), &postgres.Options{NoListen: true})
+	must(t, old.Commit(ctx, storage.Batch{Ops: []storage.Op{put("a", "old")}}))
+	must(t, old.Close())
+	must(t, os.WriteFile(filepath.Join(standby.Data(), "standby.signal"), nil, 0o600))
+	must(t, standby.Restart("hot_standby=on"))
+
+	config, err := pgxpool.ParseConfig(pgtest.Start(t).URL("postgres"))
+	must(t, err)
+	config.MaxConns = 1
+	var toStandby atomic.Bool
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if toStandby.Load() {
+			addr = standby.Addr()
+		}
+		return dial(ctx, network, addr)
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	must(t, err)
+	defer pool.Close()
+	s, err := postgres.New(ctx, pool, &postgres.Options{NoListen: true})
+	must(t, err)
+	defer s.Close()
+	must(t, s.Commit(ctx, storage.Batch{Ops: []storage.Op{put("a", "new"), put("b", "new")}}))
+
+	reads := map[string]func() error{
+		"Get": func() error {
+			v, err := s.Get(ctx, []byte("a"))
+			if err == nil && string(v) != "new" {
+				t.Errorf("Get = %q, want new", v)
+			}
+			return err
+		},
+		"Get of a key that the standby lacks": func() error { _, err := s.Get(ctx, []byte("b")); return err },
+		"Scan": func() error {
+			page, err := s.Scan(ctx, storage.Range{Limit: 10})
+			if err == nil && len(page) != 2 {
+				t.Errorf("Scan = %d entries, want 2", len(page))
+			}
+			return err
+		},
+		"Scan of what the standby lacks": func() error {
+			page, err := s.Scan(ctx, storage.Range{Start: []byte("b"), End: []byte("c"), Reverse: true})
+			if err == nil && len(page) != 1 {
+				t.Errorf("Scan = %d entries, want 1", len(page))
+			}
+			return err
+		},
+		"Transact": func() error {
+			return s.Transact(ctx, func(context.Context) (storage.Batch, error) {
+				return storage.Batch{Ops: []storage.Op{put("b", "newer")}}, nil
+			})
+		},
+	}
+	for name, read := range reads {
+		t.Run(name, func(t *testing.T) {
+			toStandby.Store(true)
+			pool.Reset()
+			if err := read(); err == nil || errors.Is(err, storage.ErrNotFound) || !strings.Contains(err.Error(), "recover") {
+				t.Errorf("with a standby alone: %v, want an error that says so", err)
+			}
+			must(t, pool.Ping(ctx)) // the pool has a connection to the standby again
+			toStandby.Store(false)
+			if err := read(); err != nil && name != "Transact" {
+				t.Errorf("with one connection to a standby: %v", err)
+			}
+			if err := read(); err != nil {
+				t.Errorf("after the connection to the standby: %v", err)
+			}
+		})
+	}
 }
 
 // WLD-72, WLD-73, WLD-74: the pool has so many connections that with the store's own there are at most 20. Idle ones are closed after 20 s,

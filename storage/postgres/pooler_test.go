@@ -10,10 +10,14 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/pgtest"
@@ -21,9 +25,9 @@ import (
 	"github.com/weft-go/weft/storage/postgres"
 )
 
-// pooled starts a PgBouncer in the given mode in front of the server of direct, and returns
-// the address of the same database through it.
-func pooled(t *testing.T, direct, mode string) string {
+// pooled starts a PgBouncer in the given mode, and with more settings, in front of the server of
+// direct, and returns the address of the same database through it.
+func pooled(t *testing.T, direct, mode string, settings ...string) string {
 	t.Helper()
 	bin, err := osexec.LookPath("/usr/sbin/pgbouncer")
 	if err != nil {
@@ -53,7 +57,8 @@ pool_mode = %s
 default_pool_size = 60
 max_client_conn = 200
 ignore_startup_parameters = extra_float_digits
-`, u.Port(), port, mode), 0o644))
+%s
+`, u.Port(), port, mode, strings.Join(settings, "\n")), 0o644))
 	c := osexec.Command(bin, "-q", ini)
 	c.SysProcAttr = &syscall.SysProcAttr{}
 	if os.Getuid() == 0 { // PgBouncer refuses to run as root
@@ -129,6 +134,44 @@ func TestTransactionPoolingIsRefused(t *testing.T) {
 				if !errors.Is(err, postgres.ErrTransactionPooling) {
 					t.Errorf("open %d: got %v, want ErrTransactionPooling", n, err)
 				}
+			}
+		})
+	}
+}
+
+// A pooler that shares sessions by transaction is also refused if it gives each transaction the session that was unused for longest.
+func TestTransactionPoolingInTurnIsRefused(t *testing.T) {
+	ctx := t.Context()
+	for idle := range 5 {
+		t.Run(fmt.Sprint(idle, " idle sessions"), func(t *testing.T) {
+			direct := pgtest.URL(t)
+			must(t, open(t, direct, nil).Close()) // from now on the table exists
+			url := pooled(t, direct, "transaction", "server_round_robin = 1")
+			var used []pgx.Tx
+			for range idle {
+				used = append(used, host(t, url))
+			}
+			for _, tx := range used {
+				must(t, tx.Rollback(ctx))
+			}
+			config, err := pgxpool.ParseConfig(url)
+			must(t, err)
+			config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // it prepares no statements, which would be missed
+			pool, err := pgxpool.NewWithConfig(ctx, config)
+			must(t, err)
+			defer pool.Close()
+			s, err := postgres.New(ctx, pool, nil)
+			if err == nil {
+				s.Close()
+			}
+			if !errors.Is(err, postgres.ErrTransactionPooling) {
+				t.Errorf("New: got %v, want ErrTransactionPooling", err)
+			}
+			if s, err = postgres.Open(ctx, url, nil); err == nil {
+				s.Close()
+			}
+			if !errors.Is(err, postgres.ErrTransactionPooling) {
+				t.Errorf("Open: got %v, want ErrTransactionPooling", err)
 			}
 		})
 	}

@@ -77,7 +77,7 @@ type Store struct {
 	options Options
 	sql     statements
 	pool    *pgxpool.Pool // for reads
-	ours    bool          // the store closes the pool
+	ours    bool          // the store closes the pool, and each of its connections is set up by setUp
 	queue   *queue
 	tickets pool
 	urgent  chan *session // the session for urgent batches, while it is not in use
@@ -195,12 +195,12 @@ func (s *Store) commitUrgent(ctx context.Context, t *ticket) error {
 	var c *session
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return s.queue.withdrawn(ctx.Err())
 	case c = <-s.urgent:
 	}
 	defer func() { s.urgent <- c }()
 	if err := ctx.Err(); err != nil {
-		return err
+		return s.queue.withdrawn(err)
 	}
 	if err := s.queue.hold(t); err != nil {
 		return err

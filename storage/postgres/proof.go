@@ -159,9 +159,9 @@ func (s *Store) SessionsEnded(ctx context.Context, proofs []string) ([]bool, err
 		}
 	}
 	long := &reading{page: new(storage.Range)} // it shares no round trip
-	err := s.read(ctx, long, func(ctx context.Context) error {
+	err := s.read(ctx, long, func(ctx context.Context, q querier) error {
 		// Several engines may ask at a time, so they ask for shared locks.
-		return s.pool.QueryRow(ctx, `
+		return q.QueryRow(ctx, `
 			SELECT array_agg(CASE WHEN p.life = now.life THEN pg_try_advisory_xact_lock_shared(p.number) ELSE false END ORDER BY p.n)
 			FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY p (life, number, n), (SELECT `+life+` AS life) now`,
 			s.mode(), lives, numbers).Scan(&ended)

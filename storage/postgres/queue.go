@@ -101,6 +101,13 @@ func (q *queue) withdraw(t *ticket) (last error, ok bool) {
 	return nil, false
 }
 
+// withdrawn returns the error of an urgent batch whose context ended before it was taken.
+func (q *queue) withdrawn(ended error) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return &storage.WithdrawnError{Ended: ended, Last: q.lastErr}
+}
+
 // next waits for a group, which it appends to g. It returns nil after shut.
 func (s *Store) next(g []*ticket) []*ticket {
 	q := s.queue
@@ -157,7 +164,7 @@ func (s *Store) gather(g []*ticket) []*ticket {
 // overwrites g. met is the error of the whole group, or nil.
 func (s *Store) finish(g []*ticket, met error) {
 	q := s.queue
-	answered := g[:0]
+	answered, judged := g[:0], 0
 	q.mu.Lock()
 	q.lastErr = met
 	for _, t := range g {
@@ -169,14 +176,17 @@ func (s *Store) finish(g []*ticket, met error) {
 			t.lane.held.drop(t)
 		}
 		answered = append(answered, t)
+		if t.judged() {
+			judged++
+		}
 	}
 	if len(q.waiting) > 0 {
 		q.work.Signal()
 	}
 	q.mu.Unlock()
 	for _, t := range answered {
-		if met == nil && t.batch.Group != nil {
-			*t.batch.Group = len(answered)
+		if t.judged() && t.batch.Group != nil {
+			*t.batch.Group = judged
 		}
 		t.answer()
 	}

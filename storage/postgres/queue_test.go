@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -41,6 +43,50 @@ func TestWithdrawnBatchLetsOthersPass(t *testing.T) {
 			t.Errorf("%d batches are taken, want the one behind", len(g))
 		}
 	})
+}
+
+// An urgent batch whose caller gives up while the connection for urgent batches is in use was not written, and says so.
+func TestWithdrawnUrgentBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ahead := errors.New("of the batch ahead")
+		s := &Store{queue: newQueue(), urgent: make(chan *session, 1)}
+		s.queue.lastErr = ahead
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			ended <- s.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Put([]byte("a"), nil)}, Urgent: true})
+		}()
+		synctest.Wait() // until it waits for the connection
+		cancel()
+		err := <-ended
+		if w, ok := errors.AsType[*storage.WithdrawnError](err); !ok || w.Ended != context.Canceled || w.Last != ahead {
+			t.Errorf("got %v, want a WithdrawnError", err)
+		}
+	})
+}
+
+// Only a batch that was judged is told the size of its group, and only those count.
+func TestGroupHasTheJudgedOnly(t *testing.T) {
+	s := &Store{queue: newQueue()}
+	sizes := []int{-1, -1, -1}
+	var g []*ticket
+	for i := range sizes {
+		x := s.tickets.get(storage.Batch{Ops: []storage.Op{storage.Put([]byte{byte(i)}, nil)}, Group: &sizes[i]})
+		if err := s.enter(x); err != nil {
+			t.Fatal(err)
+		}
+		g = append(g, x)
+	}
+	s.next(nil)
+	g[1].err = storage.ErrConflict
+	g[2].skipped = true
+	if _, ok := s.queue.withdraw(g[2]); ok {
+		t.Fatal("the batch is in a group and is withdrawn")
+	}
+	s.finish(slices.Clone(g), nil)
+	if want := []int{2, 2, -1}; !slices.Equal(sizes, want) || g[2].err != errWithdrawn {
+		t.Errorf("the batches are told groups of %d, want %d; the error of the last is %v", sizes, want, g[2].err)
+	}
 }
 
 // A commit that the server has rolled back is undone; of one that it does not know the end of, nobody does.

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weft-go/weft/storage"
 )
@@ -40,8 +42,8 @@ func (s *Store) Get(ctx context.Context, key []byte) ([]byte, error) {
 		key = []byte{}
 	}
 	r := &reading{key: key}
-	err := s.read(ctx, r, func(ctx context.Context) (err error) {
-		r.value, err = get(ctx, s.pool, &s.sql, s.mode(), key)
+	err := s.read(ctx, r, func(ctx context.Context, q querier) (err error) {
+		r.value, err = get(ctx, q, &s.sql, s.mode(), key)
 		return err
 	})
 	if err == nil && r.value == nil {
@@ -56,8 +58,8 @@ func (s *Store) Get(ctx context.Context, key []byte) ([]byte, error) {
 // Scan returns a page. It reads with one statement, so the page is one consistent view.
 func (s *Store) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
 	page := &reading{page: &r}
-	err := s.read(ctx, page, func(ctx context.Context) (err error) {
-		page.entries, err = scan(ctx, s.pool, &s.sql, s.mode(), r)
+	err := s.read(ctx, page, func(ctx context.Context, q querier) (err error) {
+		page.entries, err = scan(ctx, q, &s.sql, s.mode(), r)
 		return err
 	})
 	if err != nil {
@@ -132,9 +134,9 @@ func collect(rows pgx.Rows) ([]storage.Entry, error) {
 }
 
 // read performs r, either together with other reads or by calling alone, within
-// roundTripTimeout. If a connection was cut, it retries on others, since reads may be
-// repeated.
-func (s *Store) read(ctx context.Context, r *reading, alone func(context.Context) error) error {
+// roundTripTimeout. If a connection was cut or is to a standby, it retries on others, since
+// reads may be repeated.
+func (s *Store) read(ctx context.Context, r *reading, alone func(context.Context, querier) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -154,10 +156,18 @@ func (s *Store) read(ctx context.Context, r *reading, alone func(context.Context
 	}
 	bounded, cancel := context.WithTimeout(ctx, roundTripTimeout)
 	defer cancel()
-	err := alone(bounded)
+	try := func(c *pgxpool.Conn) error {
+		err := alone(bounded, c)
+		if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == invalidText { // what a read says on a standby
+			_ = c.Conn().Close(bounded) // or the pool would hand it out again
+			return errRecovering
+		}
+		return err
+	}
+	err := s.pool.AcquireFunc(bounded, try)
 	if cut(err) { // other connections of the pool may be cut too, which the pool does not know
 		for n := s.pool.Stat().TotalConns(); cut(err) && n >= 0 && bounded.Err() == nil; n-- {
-			err = alone(bounded)
+			err = s.pool.AcquireFunc(bounded, try)
 		}
 	}
 	if cause := ctx.Err(); err != nil && cause != nil && !errors.Is(err, cause) {

@@ -55,8 +55,15 @@ var names = [prepared]string{
 // No statement joins the table with its arguments: while the table is small, the planner
 // would prefer a sequential scan to looking up each key, and the plan would be kept after
 // the table has grown.
-func newStatements(o Options) statements {
+//
+// A connection of the host's pool may be to a standby, which lacks the latest commits. So the
+// statements that read there convert a text that is no boolean to one, and so fail on a standby.
+func newStatements(o Options, ours bool) statements {
 	t := o.quoted()
+	primary := ""
+	if !ours {
+		primary = ` AND (SELECT (CASE WHEN pg_is_in_recovery() THEN 'recovering' ELSE 'true' END)::boolean)`
+	}
 	named := t + ` WHERE k = ANY($1::bytea[])`
 	s := statements{
 		prepared: [prepared]string{
@@ -99,11 +106,11 @@ func newStatements(o Options) statements {
 				SELECT FROM holds`,
 			swap: `UPDATE ` + t + ` SET v = $3 WHERE k = $1 AND v = $2`,
 		},
-		get:   `SELECT v FROM ` + t + ` WHERE k = $1`,
+		get:   `SELECT v FROM ` + t + ` WHERE k = $1` + primary,
 		gets:  `SELECT k, v FROM ` + named,
 		table: t,
 	}
-	page := `SELECT k, v FROM ` + t + ` WHERE k >= $1`
+	page := `SELECT k, v FROM ` + t + ` WHERE k >= $1` + primary
 	for end, within := range []string{page, page + ` AND k < $3`} {
 		s.scan[0][end] = within + ` ORDER BY k LIMIT $2`
 		s.scan[1][end] = within + ` ORDER BY k DESC LIMIT $2`

@@ -64,6 +64,9 @@ func (p *pool) put(t *ticket) {
 	p.free.Put(t)
 }
 
+// judged reports whether t, which is answered, was applied or had a conflict.
+func (t *ticket) judged() bool { return t.err == nil || t.err == storage.ErrConflict }
+
 func (t *ticket) answer() { t.woken <- struct{}{} }
 
 // claims count, for each key named by tickets, how many of them write it and how many only

@@ -22,9 +22,10 @@ import (
 // then done again. If instead f abandons a statement, because a context of its own ended,
 // that is the outcome, even though it closes the connection too.
 //
-// The time of f is not limited. Its transaction uses a connection of the pool that the
-// store reads through; at most half of the pool is used for such steps. Others wait for f
-// only if they need rows that it has locked.
+// The time of f is not limited: its statements have no statement_timeout and no lock_timeout.
+// To have one, set it in tx: SET LOCAL lock_timeout. Its transaction uses a connection of the
+// pool that the store reads through; at most half of the pool is used for such steps. Others
+// wait for f only if they need rows that it has locked.
 func Transact[T any](run Runner, name string, f func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
 	var result T
 	err := run.TransactStep(name, &result, func(ctx context.Context) error {
@@ -78,7 +79,7 @@ func (s *Store) transact(ctx context.Context, f func(ctx context.Context) (stora
 		return wrap("transact", err)
 	}
 	defer conn.Release()
-	tx, err := beginTx(own, conn.Conn())
+	tx, err := s.beginTx(own, conn.Conn())
 	if err != nil {
 		return wrap("transact", err)
 	}
@@ -131,27 +132,37 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 }
 
 // beginTx begins a transaction without timeouts, for a function that may take long.
-func beginTx(ctx context.Context, conn *pgx.Conn) (pgx.Tx, error) {
+func (s *Store) beginTx(ctx context.Context, conn *pgx.Conn) (pgx.Tx, error) {
 	ctx, cancel := context.WithTimeout(ctx, roundTripTimeout)
 	defer cancel()
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
 	if err != nil {
+		_ = conn.Close(ctx) // it may be to a standby, and the pool would hand it out again
 		return nil, err
 	}
-	if _, err := tx.Exec(ctx, bound(false)); err != nil {
+	settings := bound(false)
+	if s.ours {
+		settings += plannedByDefault
+	}
+	if _, err := tx.Exec(ctx, settings); err != nil {
 		_ = tx.Rollback(ctx)
 		return nil, err
 	}
 	return tx, nil
 }
 
+// plannedByDefault undoes the store's settings of the planner, which are made for its own statements. The pool of a host does
+// not have them.
+const plannedByDefault = `; SET LOCAL plan_cache_mode TO DEFAULT; SET LOCAL enable_seqscan TO DEFAULT; SET LOCAL jit TO DEFAULT`
+
 // bound sets the timeouts of the rest of a transaction: the store's own, or none. It also
 // makes the commit durable, which it may not be by default in the host's pool.
 func bound(ours bool) string {
-	statement, idle := "0", "0"
+	statement, lock, idle := "0", "0", "0"
 	if ours {
-		statement, idle = milliseconds(statementTimeout), milliseconds(idleTimeout)
+		statement, lock, idle = milliseconds(statementTimeout), milliseconds(laneLockTimeout), milliseconds(idleTimeout)
 	}
-	return `SELECT set_config('statement_timeout', '` + statement + `', true), set_config('idle_in_transaction_session_timeout', '` + idle + `', true),
+	return `SELECT set_config('statement_timeout', '` + statement + `', true), set_config('lock_timeout', '` + lock + `', true),
+		set_config('idle_in_transaction_session_timeout', '` + idle + `', true),
 		CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END`
 }

@@ -167,3 +167,29 @@ func TestTransact(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// The function of a Transact runs without the store's timeouts, and with the planner's settings of the database. The store's
+// timeouts hold again while its batch is applied.
+func TestSettingsOfTransact(t *testing.T) {
+	url := pgtest.URL(t)
+	s := open(t, url, nil)
+	tx := host(t, url)
+	exec(t, tx, `CREATE FUNCTION weft.tell() RETURNS trigger LANGUAGE plpgsql AS
+		'BEGIN NEW.v := convert_to(concat_ws('' '', current_setting(''statement_timeout''), current_setting(''lock_timeout'')), ''UTF8''); RETURN NEW; END'`)
+	exec(t, tx, `CREATE TRIGGER tell BEFORE INSERT ON weft.store FOR EACH ROW EXECUTE FUNCTION weft.tell()`)
+	must(t, tx.Commit(t.Context()))
+	const settings = `SELECT concat_ws(' ', current_setting('statement_timeout'), current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout'),
+		current_setting('plan_cache_mode'), current_setting('enable_seqscan'), current_setting('jit'))`
+	var want, got string
+	must(t, host(t, url).QueryRow(t.Context(), settings).Scan(&want))
+	_, err := postgres.Transact(runner{s}, "step", func(ctx context.Context, tx pgx.Tx) (int, error) {
+		return 1, tx.QueryRow(ctx, settings).Scan(&got)
+	})
+	must(t, err)
+	if got != want {
+		t.Errorf("the settings of the function are %q, want %q", got, want)
+	}
+	if v, err := get(s, "step"); v != "10s 7s" || err != nil {
+		t.Errorf("the timeouts of the batch are %q and the error is %v, want 10s 7s", v, err)
+	}
+}
