@@ -409,7 +409,7 @@ func Place(ctx context.Context, s storage.Storage, workflowID, name, id string) 
 // names and sizes. r is keys.Signals of the workflow, or a part of it.
 func Unaccounted(ctx context.Context, s storage.Storage, workflowID string, r storage.Range) iter.Seq2[Waiting, error] {
 	return func(yield func(Waiting, error) bool) {
-		r.Limit = 16 // payloads may be large
+		r.Limit = keys.PayloadPage
 		for entry, err := range storage.All(ctx, s, r) {
 			w, found := Waiting{}, false
 			if err == nil {

@@ -177,7 +177,7 @@ func OpenAnswer(e storage.Entry) (*Answer, error) {
 // order in which they were admitted, without their inputs.
 func Updates(ctx context.Context, s storage.Storage, id, generation string) (us []*Update, _ error) {
 	r := keys.UpdatesOf(id)
-	r.Limit = 16 // inputs may be large
+	r.Limit = keys.PayloadPage
 	for e, err := range storage.All(ctx, s, r) {
 		if err != nil {
 			return nil, err
@@ -235,7 +235,7 @@ func ForgetAnswer(ctx context.Context, s storage.Storage, entry []byte, now time
 // remembered for a time.
 func RemembersAnswers(ctx context.Context, s storage.Storage, id string, ended, now time.Time, memory time.Duration) (bool, error) {
 	r := keys.AnswersOf(id)
-	r.Limit = 16 // results may be large
+	r.Limit = keys.PayloadPage
 	for e, err := range storage.All(ctx, s, r) {
 		if err != nil {
 			return false, err

@@ -130,7 +130,7 @@ func (e *Reader) Values(ctx context.Context, id string) iter.Seq2[weft.ValueInfo
 			return
 		}
 		r := keys.PublishedBy(id)
-		r.Limit = 16 // values may be large
+		r.Limit = keys.PayloadPage
 		for entry, err := range storage.All(ctx, e.Store, r) {
 			var v weft.ValueInfo
 			if err == nil {

@@ -235,7 +235,7 @@ func (c *updateCall) admit(ctx context.Context, wf *journal.Workflow) (known boo
 		return false, fmt.Errorf("engine: update %q: %w", wf.ID, err)
 	}
 	pending, n := keys.UpdatesOf(wf.ID), 0
-	pending.Limit = 16 // inputs may be large
+	pending.Limit = keys.PayloadPage
 	for _, err := range storage.All(ctx, e.Store, pending) {
 		if err != nil {
 			return false, err

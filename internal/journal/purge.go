@@ -10,10 +10,6 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// PayloadPage is how many rows are read at once if each may have a large value and only the keys are
-// needed.
-const PayloadPage = 16
-
 // Bury decides the first step of a purge: the record of an ended workflow is replaced by a
 // tombstone, which prevents its numbers from being used again until expires. The caller has made sure that the
 // record is Understood.
@@ -57,7 +53,7 @@ func Remove(ctx context.Context, s storage.Storage, wf *Workflow, has keys.Featu
 		return tooMany()
 	}
 	for _, r := range wf.children(has) {
-		r.Limit = PayloadPage
+		r.Limit = keys.PayloadPage
 		for e, err := range storage.All(ctx, s, r) {
 			if err != nil {
 				return nil, false, err
@@ -129,7 +125,7 @@ func chunksOf(ctx context.Context, s storage.Storage, wf *Workflow, most int) (g
 // unpublish adds the deletion of values that the workflow has published to w, at most so many.
 func (w *Write) unpublish(ctx context.Context, s storage.Storage, most int) error {
 	r := keys.PublishedBy(w.Before.ID)
-	r.Limit = min(most, PayloadPage)
+	r.Limit = min(most, keys.PayloadPage)
 	n := 0
 	for e, err := range storage.All(ctx, s, r) {
 		if err != nil {
@@ -163,7 +159,7 @@ func Sweep(ctx context.Context, s storage.Storage, tomb *Workflow) error {
 	}
 	b := storage.Batch{If: []storage.Condition{tomb.Unchanged()}}
 	for _, r := range tomb.children(keys.AllFeatures) {
-		r.Limit = PayloadPage
+		r.Limit = keys.PayloadPage
 		for e, err := range storage.All(ctx, s, r) {
 			if err != nil {
 				return err

@@ -110,7 +110,7 @@ func TestRemovalReadsFewPayloadsAtOnce(t *testing.T) {
 	if _, whole, err := Remove(ctx, s, h.Workflow, keys.Features{}, 200, noon, noon); !whole || err != nil {
 		t.Fatalf("whole %v, %v", whole, err)
 	}
-	if s.rows > PayloadPage {
+	if s.rows > keys.PayloadPage {
 		t.Errorf("Remove has read %d rows at once", s.rows)
 	}
 	inner := new(memory.Store)
@@ -119,7 +119,7 @@ func TestRemovalReadsFewPayloadsAtOnce(t *testing.T) {
 	if err := Sweep(ctx, s, tomb); err != nil {
 		t.Fatal(err)
 	}
-	if n := children(t, inner, "b"); n > 0 || s.rows > PayloadPage {
+	if n := children(t, inner, "b"); n > 0 || s.rows > keys.PayloadPage {
 		t.Errorf("Sweep has read %d rows at once, and left %d", s.rows, n)
 	}
 }

@@ -17,6 +17,9 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
+// PayloadPage is how many records of a range are read at once if each may have a large value.
+const PayloadPage = 16
+
 // Maximum lengths of components, in bytes before escaping. With all of them at their
 // maximum, the longest key, that of an activity, has less than 2,100 bytes.
 const (

@@ -212,7 +212,7 @@ func Records(ctx context.Context, s storage.Storage, workflowID, generation stri
 func All(ctx context.Context, s storage.Storage, workflowID string) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		of := keys.ActivitiesOf(workflowID)
-		of.Limit = 16 // results may be large
+		of.Limit = keys.PayloadPage
 		for e, err := range storage.All(ctx, s, of) {
 			if err != nil {
 				yield(Record{}, err)

@@ -92,7 +92,7 @@ func (x *Execution) formerRecords(l *journal.Life, n int) (ops []storage.Op, mor
 	next := *x.Hold.Workflow
 	next.First, next.Updates = l.First, l.Updates
 	for _, r := range recordRanges(x.ID) {
-		r.Limit = journal.PayloadPage
+		r.Limit = keys.PayloadPage
 		for e, err := range storage.All(x.Ctx, x.store, r) {
 			if err != nil {
 				return nil, false, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/storage"
 )
@@ -36,7 +37,7 @@ func (x *expiry) removeFormerLives(ctx context.Context, entry []byte, id, genera
 		page = max(1, min(page, most-2)) // the condition, and the entry
 	}
 	for _, r := range run.FormerRanges(wf) {
-		r.Limit = journal.PayloadPage
+		r.Limit = keys.PayloadPage
 		for e, err := range storage.All(ctx, store, r) {
 			if err != nil {
 				return err

@@ -155,7 +155,7 @@ func listValues(ctx context.Context, c *call, p *valuesParams) (operation.Answer
 		return operation.Answer{}, err
 	}
 	list, r := "values:"+id, keys.PublishedBy(id)
-	r.Limit = 16
+	r.Limit = keys.PayloadPage
 	if p.Cursor != "" {
 		var from valuePlace
 		if !operation.OpenCursor(list, p.Cursor, &from) {
