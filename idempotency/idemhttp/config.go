@@ -21,9 +21,10 @@
 // systems.
 //
 // What a handler answers is stored if its status is 2xx, 3xx or 4xx. It is not stored, and the next request
-// with the key runs, if the status is 401, 403, 408, 425 or 429, or if the handler called [NoEffect]. After a
-// panic, a timeout and a 5xx, the effect may have happened: see Config.ServerErrors. An error of an
-// [idempotency.Effect] inside the handler goes to [Fail].
+// with the key runs, if the status is 401, 403, 408, 425 or 429, if the handler called [NoEffect], or if it
+// passed on, with its header, what a guard inside it has answered and not stored. After a panic, a timeout and
+// a 5xx, the effect may have happened: see Config.ServerErrors. An error of an [idempotency.Effect] inside the
+// handler goes to [Fail].
 package idemhttp
 
 import (
@@ -64,8 +65,9 @@ type Config struct {
 	// change while clients repeat requests: under a new name, a repetition takes effect again. If Endpoint is
 	// nil or returns "", the name is r.Pattern, as a http.ServeMux around the guard has set it, and behind it
 	// the pattern of the guarded ServeMux. Without both, it is the method and the escaped path. Set Endpoint
-	// before you change patterns or move a guard, and if two guards of one Ledger have equal patterns. A name
-	// has at most 200 bytes of UTF-8 without NUL; of a longer one, a hash is used.
+	// before you change patterns or move a guard, if two guards of one Ledger have equal patterns, and if
+	// a guard is reached by two patterns, such as two hosts: it has two names otherwise. A name has at most
+	// 200 bytes of UTF-8 without NUL; of a longer one, a hash is used.
 	Endpoint func(r *http.Request) string
 
 	// Exempt are patterns, as of http.ServeMux, of requests that pass without a key, such as webhooks that

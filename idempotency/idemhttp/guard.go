@@ -2,6 +2,7 @@ package idemhttp
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -51,9 +52,8 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p = g.do(w, key, x)
 	}
 	if p != nil {
-		NoEffect(r.Context()) // of a guard around this one
 		g.log(r, p)
-		p.send(w)
+		p.answer(w.Header()).sendReleased(r.Context(), w)
 	}
 }
 
@@ -97,9 +97,10 @@ func (g *guarded) do(w http.ResponseWriter, key idempotency.Key, x *exchange) *p
 
 	if out, ok := errors.AsType[*unsealed](err); ok {
 		if out.fate == release {
-			NoEffect(x.r.Context()) // of a guard around this one
+			out.answer.sendReleased(x.r.Context(), w)
+		} else {
+			out.answer.send(w)
 		}
-		out.answer.send(w)
 		return nil
 	}
 	switch {
@@ -134,8 +135,9 @@ type exchange struct {
 	request request
 	body    []byte
 
-	noEffect atomic.Bool // the handler said so
-	answer   *answer     // the handler's, if it is sealed
+	noEffect atomic.Bool            // the handler said so
+	mark     atomic.Pointer[string] // of the answers of guards inside the handler that are not stored; nil: there are none
+	answer   *answer                // the handler's, if it is sealed
 }
 
 type exchangeKey struct{}
@@ -152,6 +154,32 @@ func NoEffect(ctx context.Context) {
 	if x := exchangeFrom(ctx); x != nil {
 		x.noEffect.Store(true)
 	}
+}
+
+// releasedHeader is a header field of an answer that a guard does not store, if there is a guard around it, which takes it out.
+const releasedHeader = "Weft-Released"
+
+// sendReleased sends an answer that is not stored. If it becomes the answer of a handler with a guard around it, that one
+// does not store it either. The handler may also have called this guard for a part of its work, and answer for itself.
+func (a *answer) sendReleased(ctx context.Context, w http.ResponseWriter) {
+	if outer := exchangeFrom(ctx); outer != nil {
+		mark := rand.Text()
+		if !outer.mark.CompareAndSwap(nil, &mark) {
+			mark = *outer.mark.Load()
+		}
+		a.header.Set(releasedHeader, mark)
+	}
+	a.send(w)
+}
+
+// passesOn reports whether the handler's answer is one that a guard inside has not stored.
+func (x *exchange) passesOn(b *buffer) bool {
+	mark := x.mark.Load()
+	if mark == nil {
+		return false
+	}
+	defer b.sent.Del(releasedHeader)
+	return b.sent.Get(releasedHeader) == *mark
 }
 
 // unsealed is the error of a handler whose answer its client gets, although it is not stored.
@@ -171,7 +199,7 @@ func (x *exchange) run(ctx context.Context) (Response, error) {
 	b := newBuffer(x.w)
 	o := ending{panicked: x.call(ctx, b)}
 	o.late = ctx.Err() != nil
-	o.noEffect = x.noEffect.Load()
+	o.noEffect = x.noEffect.Load() || x.passesOn(b)
 	o.status = b.status
 	fate := o.judge(x.ServerErrors)
 
@@ -217,7 +245,7 @@ type ending struct {
 	status   int  // 0: it did not set one
 	panicked bool // before or after it answered
 	late     bool // its context had ended
-	noEffect bool // it said so
+	noEffect bool // it said so, or a guard inside did
 }
 
 // judge decides about an answer. One that comes late only counts if it says that the handler succeeded: a handler

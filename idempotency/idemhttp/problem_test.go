@@ -2,12 +2,15 @@ package idemhttp_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -157,6 +160,82 @@ func TestReleasedInAGuard(t *testing.T) {
 			s.answered(s.do(call{path: "/admin/jobs"}), 200, "done", true)
 		})
 	}
+}
+
+// A handler may call another guarded handler for a part of its work, and answer for itself. What that one has released
+// says nothing of the whole, also if the answers are alike.
+func TestReleasedPartOfAGuardedHandler(t *testing.T) {
+	for name, part := range map[string]http.HandlerFunc{
+		"status": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTooManyRequests) },
+		"no effect": func(w http.ResponseWriter, r *http.Request) {
+			idemhttp.NoEffect(r.Context())
+			io.WriteString(w, "whole")
+		},
+		"nothing": func(w http.ResponseWriter, r *http.Request) { idemhttp.NoEffect(r.Context()) },
+		"fail":    func(w http.ResponseWriter, r *http.Request) { idemhttp.Fail(w, r, &idempotency.InProgressError{}) },
+	} {
+		for _, status := range []int{200, 204, 409} {
+			t.Run(fmt.Sprint(name, " ", status), func(t *testing.T) {
+				g := guard(t, idemhttp.Config{})
+				parts, calls := 0, 0
+				inner := g(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { parts++; part(w, r) }))
+				mux := http.NewServeMux()
+				mux.HandleFunc("POST /batch", func(w http.ResponseWriter, r *http.Request) {
+					calls++
+					q := httptest.NewRequestWithContext(r.Context(), "POST", "/part", nil)
+					q.Header = r.Header.Clone()
+					inner.ServeHTTP(httptest.NewRecorder(), q)
+					w.WriteHeader(status)
+					io.WriteString(w, "whole")
+				})
+				s := serve(t, g(mux))
+				body := "whole"
+				if status == 204 {
+					body = ""
+				}
+				s.answered(s.do(call{path: "/batch"}), status, body, false)
+				s.answered(s.do(call{path: "/batch"}), status, body, true)
+				if calls != 1 || parts != 1 {
+					t.Errorf("%d calls and %d of the part, want one of each", calls, parts)
+				}
+			})
+		}
+	}
+}
+
+// Of several parts a handler passes on the answer of one. The client does not see how the guards tell each other.
+func TestHandlerPassesOnAPart(t *testing.T) {
+	g := guard(t, idemhttp.Config{})
+	calls := 0
+	inner := g(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status := http.StatusTooManyRequests
+		if r.URL.Path == "/first" {
+			status = http.StatusForbidden
+		}
+		w.WriteHeader(status)
+	}))
+	s := serve(t, g(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if calls++; calls > 1 {
+			io.WriteString(w, "done")
+			return
+		}
+		var first *httptest.ResponseRecorder
+		for _, path := range []string{"/first", "/second"} {
+			q := httptest.NewRequestWithContext(r.Context(), "POST", path, nil)
+			q.Header = r.Header.Clone()
+			got := httptest.NewRecorder()
+			inner.ServeHTTP(got, q)
+			first = cmp.Or(first, got)
+		}
+		maps.Copy(w.Header(), first.Header())
+		w.WriteHeader(http.StatusConflict) // which is stored, if it is the handler's own
+	})))
+	r := s.do(call{path: "/batch"})
+	if s.answered(r, 409, "", false); len(r.header.Values("Weft-Released")) > 0 {
+		t.Error("the client sees the mark")
+	}
+	s.answered(s.do(call{path: "/batch"}), 200, "done", false)
+	s.answered(s.do(call{path: "/batch"}), 200, "done", true)
 }
 
 // Panics of handlers and errors of the store are logged, with what the client does not see.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -170,6 +171,30 @@ func TestEndpointsOfMounts(t *testing.T) {
 	for _, replayed := range []bool{false, true} {
 		s.answered(s.do(call{path: "/billing/jobs"}), 200, "call 1", replayed)
 		s.answered(s.do(call{path: "/shipping/jobs"}), 200, "call 2", replayed)
+	}
+}
+
+// A guard that is reached by two patterns has two names for one endpoint, unless Endpoint names it.
+func TestEndpointByTwoHosts(t *testing.T) {
+	for name, endpoint := range map[string]func(*http.Request) string{"two": nil, "one": func(*http.Request) string { return "jobs" }} {
+		h := new(counter)
+		mux := http.NewServeMux()
+		mux.Handle("POST /jobs", h)
+		g := guard(t, idemhttp.Config{Endpoint: endpoint})(mux)
+		root := http.NewServeMux()
+		root.Handle("one.example/", g)
+		root.Handle("two.example/", g)
+		for _, host := range []string{"one.example", "two.example"} {
+			q := httptest.NewRequest("POST", "http://"+host+"/jobs", strings.NewReader("{}"))
+			q.Header.Set("Shop", "s")
+			q.Header.Set("Idempotency-Key", `"k"`)
+			q.Header.Set("Content-Type", "application/json")
+			w := httptest.NewRecorder()
+			if root.ServeHTTP(w, q); w.Code != 200 {
+				t.Errorf("%s: %d %s", host, w.Code, w.Body)
+			}
+		}
+		h.want(t, map[string]int64{"two": 2, "one": 1}[name])
 	}
 }
 
