@@ -350,7 +350,11 @@ func (a *attempt) findOut(ctx context.Context, r returned) outcome {
 	if v.State == activity.StateNotCompleted {
 		switch {
 		case a.fences || !asked.Before(a.open):
-			return a.free(ctx, r.err)
+			err := r.err
+			if !r.said { // a panic, which may be with an error of another effect
+				err = activity.Unmarked(err)
+			}
+			return a.free(ctx, err)
 		case r.cut:
 			a.background.Go(func() { a.settleThenAsk(context.WithoutCancel(ctx), r) })
 			return busy(a.claim, r.err, a.mayBeLate())

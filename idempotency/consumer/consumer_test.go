@@ -109,6 +109,28 @@ func TestEndsOfRun(t *testing.T) {
 	}
 }
 
+// A panic may be with an error of another effect. Its marks do not say that this message will always fail.
+func TestMarksOfAPanic(t *testing.T) {
+	l, runs := open(t, new(memory.Store)), 0
+	ship := &idempotency.Effect[order, string]{
+		Name: "ship",
+		Run: func(context.Context, order) (string, error) {
+			if runs++; runs == 1 {
+				panic(activity.NoEffect(activity.Permanent(errGone)))
+			}
+			return "parcel-1", nil
+		},
+		Verify: func(context.Context, order) (activity.Verification[string], error) {
+			return activity.NotCompleted[string](), nil
+		},
+	}
+	first := consumer.Do(t.Context(), l, ship, message, order{ID: "order-1"})
+	if is(t, first, consumer.Retry, idempotency.DecidedReleased); !errors.Is(first.Err, errGone) {
+		t.Errorf("the error is %v, want %v", first.Err, errGone)
+	}
+	is(t, consumer.Do(t.Context(), l, ship, message, order{ID: "order-1"}), consumer.Ack, idempotency.DecidedNew)
+}
+
 // FEN-29: the same message with other data goes to the dead letters, and so does what is invalid. An invalid
 // definition is not the message's fault.
 func TestDeadLetters(t *testing.T) {
