@@ -2,6 +2,8 @@ package control_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"net/http"
 	"strings"
@@ -189,6 +191,26 @@ func TestManyFormerSecrets(t *testing.T) {
 				t.Errorf("revoked: secret %d of %d: got %d, want 401", i+1, len(secrets), got)
 			}
 			time.Sleep(time.Second)
+		}
+	})
+}
+
+// HTTP-7: the secrets in use are revoked, whatever is wrong with the record of one that is long out of use.
+func TestRevocationBesideADamagedFormerSecret(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		x := planeOn(t, s)
+		secrets := []string{x.do("POST", "/v1/keys", adminSecret, map[string]any{"keyId": "shop", "scopes": []string{"runs:read"}}).is(201).object()["secret"].(string)}
+		for range 12 {
+			secrets = append(secrets, x.do("POST", "/v1/keys/shop/rotate", adminSecret, map[string]any{"graceSeconds": 3600}).is(200).object()["secret"].(string))
+		}
+		oldest := sha256.Sum256([]byte(secrets[0]))
+		if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put([]byte("ctl:key:"+hex.EncodeToString(oldest[:])), []byte("damaged"))}}); err != nil {
+			t.Fatal(err)
+		}
+		x.do("DELETE", "/v1/keys/shop", adminSecret, nil).is(500)
+		for _, secret := range secrets[len(secrets)-2:] {
+			x.do("GET", "/v1/runs", secret, nil).is(401)
 		}
 	})
 }

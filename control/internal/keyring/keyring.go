@@ -42,7 +42,7 @@ type keyRecord struct {
 // A keyIDRecord has the secrets of a key: ctl:keyid:{ns}:{id}. Every change of a key is also one of
 // this record, or has the condition that it is unchanged.
 type keyIDRecord struct {
-	Hashes    [][]byte `cbor:"1,keyasint"` // the one in use first, then all that ever were, the newest first
+	Hashes    [][]byte `cbor:"1,keyasint"` // the one in use first, then those before it, the newest first, at most remembered
 	CreatedAt int64    `cbor:"2,keyasint"`
 	RevokedAt int64    `cbor:"3,keyasint,omitempty"` // of the key with all its secrets
 	Changed   int64    `cbor:"4,keyasint"`           // always rises: no two states are equal bytes
@@ -130,6 +130,10 @@ const maxFormer = 10
 // newest is how many secrets of a key can be valid: the first of keyIDRecord.Hashes.
 const newest = 1 + maxFormer
 
+// remembered is how many secrets of a key are in its record after a rotation, so that every store takes a change of it. The
+// record of an older one stays, and whoever rotates the key revokes it first: see revokeOlder.
+const remembered = 1000
+
 // rotateKey returns the change that gives a key the secret of next. secrets are the newest before. Those that are valid,
 // and at most maxFormer of them, are accepted for grace at most, with the scopes and the expiry of next. All that the key was
 // is kept but what next says.
@@ -150,7 +154,7 @@ func rotateKey(id *keyIDRecord, secrets []*keyRecord, next *keyRecord, grace tim
 		c.putSecret(&former)
 	}
 	changed := *id
-	changed.Hashes = append([][]byte{next.Hash}, id.Hashes...)
+	changed.Hashes = append([][]byte{next.Hash}, id.Hashes[:min(len(id.Hashes), remembered-1)]...)
 	changed.RevokedAt = 0
 	c.putID(next.namespace(), next.ID, &changed, now)
 	return c
@@ -192,15 +196,15 @@ func revokeKey(id *keyIDRecord, secrets []*keyRecord, now time.Time) *keyChange 
 	return c
 }
 
-// revokeOlder revokes the secrets of a key that are older than the newest. Rotations by an earlier release may have
-// left any number of them valid.
-func revokeOlder(ctx context.Context, s storage.Storage, ns operation.Namespace, id string) error {
+// revokeOlder revokes all secrets of a key but so many of the newest. Rotations by an earlier release may
+// have left any number of them valid.
+func revokeOlder(ctx context.Context, s storage.Storage, ns operation.Namespace, id string, but int) error {
 	all, err := readKeyID(ctx, s, ns, id)
-	if err != nil || all == nil || all.RevokedAt != 0 {
+	if err != nil || all == nil {
 		return err
 	}
-	// They may be thousands, so they are read and revoked some at a time.
-	for hashes := range slices.Chunk(all.Hashes[min(newest, len(all.Hashes)):], newest) {
+	// They may be a thousand, so they are read and revoked some at a time.
+	for hashes := range slices.Chunk(all.Hashes[min(but, len(all.Hashes)):], newest) {
 		var at [][]byte
 		for _, hash := range hashes {
 			at = append(at, keys.ControlKey(hex.EncodeToString(hash)))
@@ -229,6 +233,14 @@ func revokeOlder(ctx context.Context, s storage.Storage, ns operation.Namespace,
 		}
 	}
 	return nil
+}
+
+// revokeForgotten revokes the secrets that a rotation of a key has its record forget.
+func revokeForgotten(ctx context.Context, s storage.Storage, ns operation.Namespace, name string, id *keyIDRecord) error {
+	if len(id.Hashes) < remembered {
+		return nil
+	}
+	return revokeOlder(ctx, s, ns, name, remembered-1)
 }
 
 // A seeding says what New makes of a key of Config.Keys.
@@ -290,6 +302,15 @@ func (r *Keyring) Seed(ctx context.Context, k Key) error {
 		}
 		var c *keyChange
 		what := decide(want, id, inUse)
+		if what == seedSecret {
+			former, err := readSecret(ctx, r.store, want.Hash)
+			if err != nil {
+				return err
+			}
+			if former != nil && former.namespace() == want.namespace() && former.ID == want.ID {
+				what = seedFormer // so long ago that id has forgotten it
+			}
+		}
 		switch what {
 		case seedEqual:
 			return nil
@@ -310,8 +331,11 @@ func (r *Keyring) Seed(ctx context.Context, k Key) error {
 			}
 			if what == seedChanged {
 				c = reviseKey(id, secrets, want, now)
-			} else {
+			} else if err = revokeForgotten(ctx, r.store, want.namespace(), k.ID, id); err == nil {
 				c = rotateKey(id, secrets, want, seedGrace, now)
+			}
+			if err != nil {
+				return err
 			}
 		}
 		if c.Err != nil {

@@ -172,6 +172,9 @@ func rotate(ctx context.Context, c *operation.Call, p *rotateKeyParams) (operati
 		if id == nil || !secrets[0].valid(now) {
 			return operation.Answer{}, operation.NotFound("Key") // one that is revoked or expired gets no secret
 		}
+		if err := revokeForgotten(ctx, c.Store, ns, p.ID, id); err != nil {
+			return operation.Answer{}, err
+		}
 		next := *secrets[0]
 		next.Hash, next.raw, next.unknown = secretHash(secret), nil, nil
 		change := rotateKey(id, secrets, &next, grace, now)
@@ -203,10 +206,7 @@ func revoke(ctx context.Context, c *operation.Call, p *oneKeyParams) (operation.
 	if err != nil {
 		return operation.Answer{}, err
 	}
-	if err := revokeOlder(ctx, c.Store, ns, p.ID); err != nil {
-		return operation.Answer{}, err
-	}
-	return c.Mutate(ctx, func(ctx context.Context, tx storage.Tx) (operation.Answer, error) {
+	a, err := c.Mutate(ctx, func(ctx context.Context, tx storage.Tx) (operation.Answer, error) {
 		id, secrets, err := readSecrets(ctx, tx, ns, p.ID, newest)
 		switch {
 		case err != nil:
@@ -222,6 +222,10 @@ func revoke(ctx context.Context, c *operation.Call, p *oneKeyParams) (operation.
 		}
 		return operation.Answer{Status: http.StatusNoContent}, tx.Commit(ctx, change.Batch)
 	})
+	if err != nil {
+		return operation.Answer{}, err
+	}
+	return a, revokeOlder(ctx, c.Store, ns, p.ID, newest) // after those that are in use, whatever becomes of it
 }
 
 type listKeysParams struct {

@@ -1,10 +1,14 @@
 package keyring
 
 import (
+	"bytes"
+	"context"
 	"encoding/hex"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,5 +86,80 @@ func TestSeed(t *testing.T) {
 		if got := decide(c.want, c.id, c.inUse); got != c.is {
 			t.Errorf("%s: got %d, want %d", what, got, c.is)
 		}
+	}
+}
+
+// HTTP-7: however often a key was rotated, a change of it is small. A secret that its record has forgotten stays out.
+func TestSecretsThatAKeyHasForgotten(t *testing.T) {
+	s := new(memory.Store)
+	home := operation.Namespace{Project: "p", Environment: "e"}
+	var log bytes.Buffer
+	r := New(s, slog.New(slog.NewTextHandler(&log, nil)), home, 120)
+	shop := Key{ID: "shop", Project: "p", Environment: "e", Secret: "the first secret", Scopes: []string{"a"}}
+	if err := r.Seed(t.Context(), shop); err != nil {
+		t.Fatal(err)
+	}
+	for i := range remembered + 5 {
+		id, secrets, err := readSecrets(t.Context(), s, home, "shop", newest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := *secrets[0]
+		next.Hash, next.raw = secretHash(strconv.Itoa(i)), nil
+		c := rotateKey(id, secrets, &next, 0, time.Now())
+		if c.Err != nil {
+			t.Fatal(c.Err)
+		}
+		if err := c.Batch.Check(storage.Size{Ops: 30, Bytes: 100 << 10}); err != nil {
+			t.Fatalf("rotation %d: %v", i, err)
+		}
+		if err := s.Commit(t.Context(), c.Batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, _, err := readSecrets(t.Context(), s, home, "shop", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(before.Hashes); n != remembered {
+		t.Errorf("%d hashes, want %d", n, remembered)
+	}
+	// The last secrets that are remembered, as an earlier release left them.
+	oldest := before.Hashes[remembered-1]
+	k, err := readSecret(t.Context(), s, oldest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	valid := *k
+	valid.Until = 0
+	c := &keyChange{}
+	c.putSecret(&valid)
+	if c.Err != nil {
+		t.Fatal(c.Err)
+	}
+	if err := s.Commit(t.Context(), c.Batch); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := r.Seed(ctx, shop); err != nil {
+		t.Error(err)
+	}
+	after, _, err := readSecrets(t.Context(), s, home, "shop", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(before.raw, after.raw) {
+		t.Error("the first secret has come back")
+	}
+	if !strings.Contains(log.String(), "rotated out") {
+		t.Errorf("the log is %q", log.String())
+	}
+	shop.Secret = "another secret"
+	if err := r.Seed(ctx, shop); err != nil {
+		t.Error(err)
+	}
+	if k, err = readSecret(t.Context(), s, oldest); err != nil || k.valid(time.Now()) {
+		t.Errorf("a secret that the key has forgotten is valid, %v", err)
 	}
 }
