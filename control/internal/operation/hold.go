@@ -10,7 +10,7 @@ import (
 
 const (
 	revokeCheck = 5 * time.Second // how often the keys of the calls that wait are looked at, and for how long at each
-	looksAtOnce = 16
+	looksAtOnce = 100             // so that thousands of keys are looked at within revokeCheck
 )
 
 // Hold returns a context for a call that waits or streams: it ends when ctx does, when the plane closes,
