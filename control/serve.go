@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/control/internal/deployments"
+	"github.com/weft-go/weft/control/internal/forwarded"
 	"github.com/weft-go/weft/control/internal/keyring"
 	"github.com/weft-go/weft/control/internal/operation"
 	"github.com/weft-go/weft/internal/httpheader"
@@ -43,7 +44,7 @@ type exchange struct {
 	r     *http.Request
 	conn  *http.ResponseController
 	began time.Time
-	from  peer
+	from  forwarded.Peer
 
 	correlationID string
 	consumed      bool // nothing is left of the body, or the server knows that the connection ends
@@ -55,7 +56,7 @@ type exchange struct {
 func (p *Plane) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{
 		Plane: p, w: w, r: r, conn: http.NewResponseController(w), began: time.Now(),
-		from: p.config.Proxies.peerOf(r), correlationID: correlation(r.Header),
+		from: forwarded.Proxies(p.config.Proxies).Peer(r), correlationID: correlation(r.Header),
 	}
 	httpheader.Set(w.Header(), correlationHeader, x.correlationID, "X-Content-Type-Options", "nosniff", "Cache-Control", "no-store")
 	if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
@@ -100,7 +101,7 @@ func (p *Plane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (x *exchange) serve(op *operation.Operation, path map[string]string) {
 	c := &operation.Call{
 		Env: x.env, Op: op, Resource: op.Resource(path), CorrelationID: x.correlationID,
-		Body: x.read, From: x.from.address, Agent: x.r.UserAgent(), Request: x.r, Conn: x.conn, Wait: operation.MostWait, Behalf: behalf(x.r.Header),
+		Body: x.read, From: x.from.Address, Agent: x.r.UserAgent(), Request: x.r, Conn: x.conn, Wait: operation.MostWait, Behalf: behalf(x.r.Header),
 	}
 	c.Note.RunID = path["runId"]
 	a, bad := x.answer(x.r.Context(), c, path)
@@ -126,7 +127,7 @@ func (x *exchange) answer(ctx context.Context, c *operation.Call, path map[strin
 	}
 	bad = x.secure(x.r, op, x.from)
 	if bad == nil && op.Scopes != nil {
-		c.Who, bad = x.keys.Authenticate(ctx, x.r.Header, x.from.address)
+		c.Who, bad = x.keys.Authenticate(ctx, x.r.Header, x.from.Address)
 	}
 	if bad == nil {
 		bad = op.Permits(c.Who)

@@ -1,31 +1,36 @@
-package control
+// Package forwarded finds out where a request comes from that proxies may have forwarded.
+package forwarded
 
 import (
 	"net/http"
 	"net/netip"
 	"strings"
-
-	"github.com/weft-go/weft/control/internal/operation"
 )
 
-// A peer is where a request comes from.
-type peer struct {
-	address netip.Addr // of the client; invalid: not known
-	https   bool       // by TLS, or by the word of a trusted proxy
+// Proxies says whose forwarded headers count: control.Proxies.
+type Proxies struct {
+	Trusted []netip.Prefix
+	Hops    int
 }
 
-// peerOf returns where a request comes from. What its header says counts only if the connection is of
+// A Peer is where a request comes from.
+type Peer struct {
+	Address netip.Addr // of the client; invalid: not known
+	HTTPS   bool       // by TLS, or by the word of a trusted proxy
+}
+
+// Peer returns where a request comes from. What its header says counts only if the connection is of
 // a trusted proxy.
-func (p Proxies) peerOf(r *http.Request) peer {
-	from := peer{address: addressOf(r.RemoteAddr), https: r.TLS != nil}
-	if !p.trusts(from.address) {
+func (p Proxies) Peer(r *http.Request) Peer {
+	from := Peer{Address: addressOf(r.RemoteAddr), HTTPS: r.TLS != nil}
+	if !p.trusts(from.Address) {
 		return from
 	}
 	if a := addressOf(p.element(r.Header["X-Forwarded-For"])); a.IsValid() {
-		from.address = a
+		from.Address = a
 	}
 	if strings.EqualFold(p.element(r.Header["X-Forwarded-Proto"]), "https") {
-		from.https = true
+		from.HTTPS = true
 	}
 	return from
 }
@@ -62,25 +67,4 @@ func addressOf(s string) netip.Addr {
 		return a.Unmap()
 	}
 	return netip.Addr{}
-}
-
-// secure returns a problem if a request did not come by https as it must.
-func (p *Plane) secure(r *http.Request, op *operation.Operation, from peer) *operation.Problem {
-	bad := operation.NewProblem(http.StatusBadRequest, "https_required", "HTTPS is required")
-	switch p.config.HTTPS {
-	case HTTPSIfForwarded:
-		lines := r.Header["X-Forwarded-Proto"]
-		if len(lines) == 0 {
-			return nil
-		}
-		first, _, _ := strings.Cut(lines[0], ",")
-		if !strings.EqualFold(strings.Trim(first, " \t"), "https") {
-			return bad
-		}
-	case HTTPSStrict:
-		if !from.https && !op.Unsecured {
-			return bad
-		}
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package control
+package forwarded
 
 import (
 	"net/http"
@@ -19,7 +19,7 @@ func FuzzForwarded(f *testing.F) {
 		}
 		p := Proxies{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Hops: hops}
 		r := &http.Request{RemoteAddr: "192.0.2.7:1", Header: http.Header{"X-Forwarded-For": {forged}, "X-Forwarded-Proto": {proto}}}
-		if got := p.peerOf(r); got.address != netip.MustParseAddr("192.0.2.7") || got.https {
+		if got := p.Peer(r); got.Address != netip.MustParseAddr("192.0.2.7") || got.HTTPS {
 			t.Fatalf("of an untrusted peer: got %v", got)
 		}
 		// Each of the proxies adds what it has seen: the first the client, the next ones each other.
@@ -28,7 +28,7 @@ func FuzzForwarded(f *testing.F) {
 			header = append(header, "10.0.0.2")
 		}
 		r = &http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{"X-Forwarded-For": {strings.Join(header, ", ")}}}
-		if got := p.peerOf(r).address; got != netip.MustParseAddr("203.0.113.9") {
+		if got := p.Peer(r).Address; got != netip.MustParseAddr("203.0.113.9") {
 			t.Fatalf("behind %d proxies: got %v", hops, got)
 		}
 	})
