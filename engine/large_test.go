@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/future"
 	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/storage"
@@ -103,13 +104,70 @@ func TestLargeRecordsAreReadAFewAtATime(t *testing.T) {
 	})
 }
 
-// A short past whose checkpoints are large is not kept in memory for the claim, and only a part of it is read.
+// A short past whose checkpoints are large is not kept in memory for the claim. It is read a few checkpoints at a time, then
+// and when the run goes on, also if the first ones are small.
 func TestLargePast(t *testing.T) {
+	for small, most := range map[int]int64{0: 16, 20: 32, 120: 64} { // of large ones that are read at once
+		t.Run(sprint(small, "small ones"), func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := &weighed{Storage: new(memory.Store)}
+				large := strings.Repeat("x", 1<<19)
+				wf := flow("w", func(run *engine.Run) (string, error) {
+					for i := range small + 100 {
+						out := ""
+						if i >= small {
+							out = large
+						}
+						if _, err := engine.Step(run, "s", func(context.Context) (string, error) { return out, nil }); err != nil {
+							return "", err
+						}
+					}
+					return "done", run.Sleep(time.Hour)
+				})
+				p := boot(t, s, wf)
+				start(t, wf, p, "o", "")
+				time.Sleep(time.Second)
+				p.kill()
+				record, err := journal.Load(ctx, s, "o")
+				if err != nil {
+					t.Fatal(err)
+				}
+				few := func(what string, most int64) {
+					t.Helper()
+					if n := s.largest.Swap(0); n > (most+1)<<19 {
+						t.Errorf("%s: a page has %d KiB, want %d large checkpoints at most", what, n>>10, most)
+					}
+				}
+				s.largest.Store(0)
+				hold, past, err := journal.FindPast(ctx, s, record)
+				if err != nil || past != nil {
+					t.Errorf("a past of 50 MiB was read: %v, %v", past != nil, err)
+				}
+				few("the claim", 16)
+				p = boot(t, s, wf)
+				time.Sleep(time.Second)
+				few("the replay", most)
+				if cs := historyOf(t, p.Engine, "o"); hold == nil || cs[len(cs)-1].Number < hold.Head {
+					t.Error("the head was not found")
+				}
+				if got := result(t, wf.Handle(p, "o")); got != "done" {
+					t.Errorf("result %q", got)
+				}
+				if i := describe(t, p, "o"); i.Status != checkpoint.StatusCompleted {
+					t.Errorf("%s", i.Status)
+				}
+			})
+		})
+	}
+}
+
+// A few checkpoints may be large, too. They are not kept in memory for the claim either.
+func TestLargePastOfAFewCheckpoints(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := &weighed{Storage: new(memory.Store)}
+		s := new(memory.Store)
 		large := strings.Repeat("x", 1<<20)
 		wf := flow("w", func(run *engine.Run) (string, error) {
-			for range 40 {
+			for range 4 {
 				if _, err := engine.Step(run, "s", func(context.Context) (string, error) { return large, nil }); err != nil {
 					return "", err
 				}
@@ -124,23 +182,71 @@ func TestLargePast(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.largest.Store(0)
 		hold, past, err := journal.FindPast(ctx, s, record)
-		if err != nil || past != nil {
-			t.Errorf("a past of 40 MiB was read: %v, %v", past != nil, err)
+		if err != nil || past != nil || hold == nil || hold.Head == 0 {
+			t.Errorf("a past of 4 MiB: %v, the hold %v, %v", past != nil, hold, err)
 		}
-		if n := s.largest.Load(); n > 20<<20 {
-			t.Errorf("a page has %d MiB", n>>20)
-		}
-		p = boot(t, s, wf)
-		if cs := historyOf(t, p.Engine, "o"); hold == nil || cs[len(cs)-1].Number < hold.Head {
-			t.Error("the head was not found")
-		}
-		if got := result(t, wf.Handle(p, "o")); got != "done" {
+		if got := result(t, wf.Handle(boot(t, s, wf), "o")); got != "done" {
 			t.Errorf("result %q", got)
 		}
-		if i := describe(t, p, "o"); i.Status != checkpoint.StatusCompleted {
-			t.Errorf("%s", i.Status)
+	})
+}
+
+// What children came to, which a parent has not read yet, is read a few at a time by whoever ends it, and by itself.
+func TestLargeEndsOfChildrenAreReadAFewAtATime(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const children = 40
+		large := strings.Repeat("x", 1<<19)
+		sub := flow("sub", func(run *engine.Run) (string, error) { return large, run.Sleep(time.Minute) })
+		wf := flow("parent", func(run *engine.Run) (string, error) {
+			var all []*future.Future[string]
+			for range children {
+				all = append(all, sub.Go(run, ""))
+			}
+			n := 0
+			for _, f := range all {
+				out, err := f.Get(run)
+				if err != nil {
+					return "", err
+				}
+				n += len(out)
+			}
+			return sprint(n), nil
+		})
+		s := &weighed{Storage: new(memory.Store)}
+		both := boot(t, s, wf, sub, rareLeases)
+		for _, id := range []string{"terminated", "reset", "goes on"} {
+			start(t, wf, both, id, "")
 		}
+		time.Sleep(10 * time.Second)
+		both.kill()
+		one := boot(t, s, sub, rareLeases) // knows the children's type only
+		time.Sleep(5 * time.Minute)
+		if n := len(entries(t, s.Storage, "kid:")); n != 3*children {
+			t.Fatalf("%d records of children, want %d", n, 3*children)
+		}
+		few := func(what string) {
+			t.Helper()
+			if n := s.largest.Swap(0); n > 10<<20 {
+				t.Errorf("%s: a page has %d MiB", what, n>>20)
+			}
+		}
+		s.largest.Store(0)
+		if err := one.Terminate(ctx, "terminated", audit); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		few("Terminate")
+		if err := one.Reset(ctx, "reset", "", audit); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		few("Reset")
+		one.stop(t)
+		both = boot(t, s, wf, sub, rareLeases)
+		if got := result(t, wf.Handle(both, "goes on")); got != sprint(children<<19) {
+			t.Errorf("the parent has %s", got)
+		}
+		few("the parent")
 	})
 }

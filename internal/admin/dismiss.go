@@ -30,7 +30,7 @@ func Dismiss(ctx context.Context, e *worker.Worker, id, generation string) error
 		return nil
 	}
 	newer := false
-	for entry, err := range storage.All(ctx, e.Store, keys.ChildrenOf(id)) {
+	for entry, err := range journal.Records(ctx, e.Store, keys.ChildrenOf(id)) {
 		if err != nil {
 			return err
 		}

@@ -219,7 +219,7 @@ func (e *Admin) signalsAgain(ctx context.Context, wf *journal.Workflow, read *re
 // run has not been told by then.
 func (e *Admin) childrenAgain(ctx context.Context, wf *journal.Workflow, read *reading, w *journal.Write, _ time.Time) error {
 	there := map[string]bool{}
-	for entry, err := range storage.All(ctx, e.Store, keys.ChildrenOf(wf.ID)) {
+	for entry, err := range journal.Records(ctx, e.Store, keys.ChildrenOf(wf.ID)) {
 		if err != nil {
 			return err
 		}
@@ -276,7 +276,7 @@ func (e *Admin) valuesGone(ctx context.Context, wf *journal.Workflow, read *read
 	if read.at.After(since) {
 		since = read.at
 	}
-	for entry, err := range storage.All(ctx, e.Store, keys.PublishedBy(wf.ID)) {
+	for entry, err := range journal.Records(ctx, e.Store, keys.PublishedBy(wf.ID)) {
 		if err != nil {
 			return err
 		}

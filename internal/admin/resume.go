@@ -182,7 +182,7 @@ func (e *Admin) told(ctx context.Context, wf *journal.Workflow) (told bool, cond
 // it had ended before them.
 func (e *Admin) catchUp(ctx context.Context, wf *journal.Workflow, w *journal.Write, hooks int) error {
 	open := 0
-	for entry, err := range storage.All(ctx, e.Store, keys.ChildrenOf(wf.ID)) {
+	for entry, err := range journal.Records(ctx, e.Store, keys.ChildrenOf(wf.ID)) {
 		if err != nil {
 			return err
 		}

@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +11,6 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 )
-
-const historyPage = 256
 
 // Find reads the state of a run without its history: the last checkpoint that belongs to
 // the record.
@@ -59,18 +56,8 @@ func head(wf *Workflow, page []storage.Entry) (*Hold, error) {
 	return &Hold{Workflow: wf, Head: c.Number, HeadTime: c.Time, ahead: c.ahead}, nil
 }
 
-// shortPast is how many checkpoints a run has at most whose history is read when it may be claimed, and
-// fewCheckpoints how many of them are read whatever their size is.
-const shortPast, fewCheckpoints = 64, 16
-
-// small reports whether a page has so few bytes that several such pages may be in memory for each claim.
-func small(page []storage.Entry) bool {
-	n := 0
-	for _, e := range page {
-		n += len(e.Value)
-	}
-	return n <= 1<<20
-}
+// shortPast is how many checkpoints are read of a run that may be claimed. If it has fewer, that is its history.
+const shortPast = 4 * keys.PayloadPage
 
 // A Past is the input and the history of a run, up to a Hold.
 type Past struct {
@@ -78,29 +65,30 @@ type Past struct {
 	history []storage.Entry
 }
 
-// FindPast is Find, and also returns the run's past if it is short, otherwise nil. Checkpoints may be large, so it
-// reads a few first.
+// FindPast is Find, and also returns the run's past if it is short and small, otherwise nil. Checkpoints may be large, so it
+// reads a few at once.
 func FindPast(ctx context.Context, s storage.Storage, wf *Workflow) (*Hold, *Past, error) {
 	r := wf.Log().From(wf.Base)
-	r.Limit = fewCheckpoints
-	page, err := s.Scan(ctx, r)
-	whole := len(page) < fewCheckpoints
-	if err == nil && !whole && small(page) {
-		var others []storage.Entry
-		r.Start, r.Limit = append(bytes.Clone(page[len(page)-1].Key), 0), shortPast+1-fewCheckpoints
-		others, err = s.Scan(ctx, r)
-		page, whole = append(page, others...), len(others) < r.Limit
-	}
-	if err != nil {
-		return nil, nil, err
+	r.Limit = keys.PayloadPage
+	var page []storage.Entry
+	whole := false
+	for !whole && len(page) < shortPast && small(page) {
+		more, err := s.Scan(ctx, r)
+		if err != nil {
+			return nil, nil, err
+		}
+		page, whole = append(page, more...), len(more) < r.Limit
+		if !whole {
+			r.Start = behind(more)
+		}
 	}
 	if !whole {
 		hold, err := Find(ctx, s, wf)
 		return hold, nil, err
 	}
 	hold, err := head(wf, page)
-	if err != nil {
-		return nil, nil, err
+	if err != nil || !small(page) {
+		return hold, nil, err
 	}
 	in, err := s.Get(ctx, keys.Input(wf.ID))
 	if errors.Is(err, storage.ErrNotFound) { // whoever reads it says so
@@ -153,10 +141,8 @@ func (p *Past) Reader(wf *Workflow) func() (checkpoint.Checkpoint, error, bool) 
 // has continued as new since wf was read.
 func History(ctx context.Context, s storage.Storage, wf *Workflow) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
-		r := wf.Log().From(wf.Base)
-		r.Limit = historyPage
 		order := sequence{wf: wf, next: wf.Base}
-		for e, err := range storage.All(ctx, s, r) {
+		for e, err := range Records(ctx, s, wf.Log().From(wf.Base)) {
 			var c checkpoint.Checkpoint
 			own := true
 			if err == nil {

@@ -7,6 +7,9 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
+// historyPage is how many checkpoints are read at once at most.
+const historyPage = 256
+
 // Next returns the number of the checkpoint that follows.
 func (e *Entry) Next() uint64 {
 	if e.skip > 0 {

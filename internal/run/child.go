@@ -222,7 +222,7 @@ func (x *Execution) readChildren() error {
 	if !x.Ops.hasChildren() && len(x.left) == 0 {
 		return nil
 	}
-	for entry, err := range storage.All(x.Ctx, x.store, keys.ChildrenOf(x.ID)) {
+	for entry, err := range journal.Records(x.Ctx, x.store, keys.ChildrenOf(x.ID)) {
 		if err == nil {
 			err = x.readChild(entry)
 		}

@@ -161,7 +161,7 @@ func (x *Execution) lookBack(again []byte) {
 
 // endedUnseen reports whether a child has ended whose end the run has not read.
 func (x *Execution) endedUnseen() (bool, error) {
-	for entry, err := range storage.All(x.Ctx, x.store, keys.ChildrenOf(x.ID)) {
+	for entry, err := range journal.Records(x.Ctx, x.store, keys.ChildrenOf(x.ID)) {
 		if err != nil {
 			return false, err
 		}

@@ -135,7 +135,7 @@ func (x *Execution) noteBeyond() error {
 		return nil
 	}
 	for _, r := range recordRanges(x.ID) {
-		for e, err := range storage.All(x.Ctx, x.store, r) {
+		for e, err := range journal.Records(x.Ctx, x.store, r) {
 			if err != nil {
 				return err
 			}
