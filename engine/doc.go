@@ -158,6 +158,7 @@ package engine
 //   - Up to 63 that read the workflows of a page (inspect, page), while the call waits for them.
 //   - One that completes the lists of workflows after an earlier release has used the store
 //     (upkeep, lists).
+//   - One that removes what has expired, such as the IDs of signals, while there is any (upkeep, expire).
 //   - One for each terminated workflow whose children are to be asked to stop, at most 16, and one that
 //     goes through these workflows (upkeep, dismiss).
 //   - One that removes workflows older than their retention, while there are any (retention, duty),

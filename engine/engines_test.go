@@ -136,6 +136,41 @@ func TestRecordOfADeadEngineStaysForADay(t *testing.T) {
 	})
 }
 
+// The record of an engine whose clock was ahead does not stay until that time comes: it goes a day after another one has found that
+// the engine has ended.
+func TestRecordOfADeadEngineWhoseClockWasAhead(t *testing.T) {
+	for _, c := range []struct {
+		ahead time.Duration
+		stops bool
+	}{{time.Minute, false}, {10 * 365 * 24 * time.Hour, false}, {10 * 365 * 24 * time.Hour, true}} {
+		t.Run(sprint(c.ahead, c.stops), func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := sharing{fresh(t)}
+				nap := flow("nap", nil2)
+				var clock wall
+				a := bootAt(t, s, &clock, nap, as("a"), rarestLeases)
+				boot(t, s, nap, as("b"), rarestLeases)
+				time.Sleep(48 * time.Hour)
+				clock.jump(c.ahead)
+				time.Sleep(10 * time.Minute)
+				if c.stops {
+					a.stop(t)
+				} else {
+					a.store.Crash()
+				}
+				time.Sleep(3 * time.Hour)
+				if got := engines(t, made(t, s)); len(got) != 2 {
+					t.Errorf("three hours later: %q, want both", got)
+				}
+				time.Sleep(24 * time.Hour)
+				if got := engines(t, made(t, s)); len(got) != 1 {
+					t.Errorf("a day later: %q, want the living one", got)
+				}
+			})
+		})
+	}
+}
+
 // On a store with one opener at a time there are no leases: who died with another
 // opening is not alive, whoever looks. A damaged record is named, beside the others.
 func TestEnginesOfAnExclusiveStore(t *testing.T) {

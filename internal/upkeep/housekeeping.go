@@ -18,7 +18,8 @@ import (
 // done once an hour.
 type housekeeping struct {
 	incarnation *worker.Incarnation
-	last        time.Time // zero before the first look
+	last        time.Time            // zero before the first look
+	found       map[string]time.Time // when engines that are gone were first found so
 }
 
 const (
@@ -44,9 +45,11 @@ func (h *housekeeping) look(ctx context.Context) error {
 }
 
 // forgetEngines removes the records of engines that own nothing and ended at least aDay ago. One that
-// did not shut down ended after it had written its record last.
+// did not shut down ended after it had written its record last: on a store that others share, at the last renewal of
+// its lease, otherwise when it began.
 func (h *housekeeping) forgetEngines(ctx context.Context) error {
 	l := h.incarnation
+	found := map[string]time.Time{}
 	for entry, err := range storage.All(ctx, l.Worker.Store, keys.Engines()) {
 		if err != nil {
 			return err
@@ -68,7 +71,11 @@ func (h *housekeeping) forgetEngines(ctx context.Context) error {
 		}
 		l.LedAstray(incarnation, r)
 		now, known := l.Certain()
-		if !known || now.Sub(r.Latest()) < aDay {
+		if found[incarnation] = h.found[incarnation]; found[incarnation].IsZero() {
+			found[incarnation] = time.Now()
+		}
+		// If its clock was ahead, a day has passed when it has passed here.
+		if (!known || now.Sub(r.Latest()) < aDay) && time.Since(found[incarnation]) < aDay {
 			continue
 		}
 		if !r.Lists {
@@ -93,5 +100,6 @@ func (h *housekeeping) forgetEngines(ctx context.Context) error {
 			return err
 		}
 	}
+	h.found = found
 	return nil
 }
