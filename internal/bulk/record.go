@@ -198,9 +198,9 @@ func (r *Record) replace(next *Record) (*Record, storage.Batch, error) {
 
 func (r *Record) ended() bool { return r.EndedAt != 0 }
 
-// end sets that r has ended.
+// end sets that r has ended: not before it was started, so that it is not forgotten early if the clock is behind.
 func (r *Record) end(now time.Time) {
-	r.EndedAt, r.Page, r.Rest = journal.Micro(now), nil, false
+	r.EndedAt, r.Page, r.Rest = max(journal.Micro(now), r.At), nil, false
 	if r.Signal != nil {
 		s := *r.Signal
 		s.Codec, s.Data = "", nil
