@@ -37,7 +37,7 @@ type Request struct {
 	// answered already, and is answered again.
 	RequestID string
 	Retry     bool
-	since     uint64 // the earlier call has written none of the events up to this number
+	since     uint64 // that of the earlier call is sought among the events behind this number
 
 	// What the client knew of the run. The request is refused, and nothing is written, if SeqInBand is not
 	// the number of the run's last event in band, or if an event has come from outside after
@@ -349,11 +349,11 @@ func openLive(run, id string, raw []byte) (*hook, error) {
 // earlier returns the answer to an earlier call with the same name, or nil.
 func (w *World) earlier(ctx context.Context, s *state) (*Answered, error) {
 	var found []uint64
-	list := keys.WorldEvents(s.RunID)
+	list, last := keys.WorldEvents(s.RunID), keys.WorldEvent(s.RunID, s.since)
 	if s.Correlation != "" {
-		list = keys.WorldCorrelations(s.Correlation, s.RunID)
+		list, last = keys.WorldCorrelations(s.Correlation, s.RunID), keys.WorldCorrelated(s.Correlation, s.RunID, s.since)
 	}
-	list.Reverse, list.Limit = true, Searched
+	list.Start, list.Reverse, list.Limit = append(last, 0), true, Searched
 	page, err := w.store.Scan(ctx, list)
 	if err != nil {
 		return nil, err
@@ -363,9 +363,7 @@ func (w *World) earlier(ctx context.Context, s *state) (*Answered, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n > s.since {
-			found = append(found, n)
-		}
+		found = append(found, n)
 	}
 	events, err := gather(found, func(n uint64) (*event, error) { return w.eventAt(ctx, s.head, n) })
 	if err != nil {

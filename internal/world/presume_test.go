@@ -311,6 +311,7 @@ func TestAFirstCallIsBehindItsRepetition(t *testing.T) {
 						before += " wait_created wait_created"
 					}
 					s.reads.Store(0)
+					s.rows.Store(0)
 					calls.Go(func() {
 						if a := one.must("wrun_1", call.e, call.id, call.f, named(false)); a.Event.EventID != faster.Event.EventID {
 							t.Errorf("it got event %s, and its repetition %s", a.Event.EventID, faster.Event.EventID)
@@ -322,6 +323,9 @@ func TestAFirstCallIsBehindItsRepetition(t *testing.T) {
 					same(t, "events", len(strings.Fields(two.log("wrun_1"))), len(strings.Fields(before))+1)
 					if n := s.reads.Load(); n > 20 {
 						t.Errorf("%d reads, want at most 20", n)
+					}
+					if n := s.rows.Load(); n > 20 {
+						t.Errorf("%d rows were read, want at most 20", n)
 					}
 					sound(t, inner)
 				})
