@@ -1,6 +1,10 @@
 package npm_test
 
 import (
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"testing"
 	"time"
@@ -14,5 +18,9 @@ func TestWorker(t *testing.T) {
 	needNPM(t)
 	s, err := sqlite.Open(filepath.Join(t.TempDir(), "store"), nil)
 	srv := serve(t, opened(t, s, err), world.Options{Visibility: 2 * time.Second})
-	vitest(t, "test/worker.test.js", "WEFT_WORLD_URL="+srv.URL)
+	stranger := httptest.NewUnstartedServer(http.NotFoundHandler()) // Node does not accept its certificate
+	stranger.Config.ErrorLog = log.New(io.Discard, "", 0)
+	stranger.StartTLS()
+	defer stranger.Close()
+	vitest(t, "test/worker.test.js", "WEFT_WORLD_URL="+srv.URL, "WEFT_STRANGER_URL="+stranger.URL)
 }

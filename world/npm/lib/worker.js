@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
-import { Agent, request } from 'undici';
+import { Agent, buildConnector, request } from 'undici';
 import { decode, encode, toJSON } from './codec.js';
 import { asHeader, longestDelay } from './queue.js';
 
@@ -33,8 +33,20 @@ const drainMs = 10_000; // how long stop waits for messages that are being handl
  */
 export function createWorker(client, options) {
   const most = options.concurrency ?? defaultConcurrency;
+  const connector = buildConnector({});
+  /** @type {WeakSet<Error>} */
+  const unconnected = new WeakSet(); // why connections were not made: nobody has got what was to be sent
   // A step may compute for as long as it likes before its endpoint answers.
-  const app = new Agent({ headersTimeout: 0, bodyTimeout: 0, connections: most });
+  const app = new Agent({
+    headersTimeout: 0,
+    bodyTimeout: 0,
+    connections: most,
+    connect: (to, made) =>
+      connector(to, (...outcome) => {
+        if (outcome[0]) unconnected.add(outcome[0]);
+        made(...outcome);
+      }),
+  });
   const stopping = new AbortController();
   /** @type {Set<Promise<void>>} */
   const handling = new Set();
@@ -128,7 +140,7 @@ export function createWorker(client, options) {
       }
       if (!stopping.signal.aborted) console.error(`[weft] the app has not answered message ${delivery.messageId}: ${err}`);
       // A runtime takes attempt 1 for the first delivery, and executes steps without a look at the log.
-      return unconnected(/** @type {any} */ (err)) ? { as: 'retry', afterSeconds: 1, uncounted: true } : again;
+      return unconnected.has(/** @type {Error} */ (err)) ? { as: 'retry', afterSeconds: 1, uncounted: true } : again;
     }
     if (answer.statusCode < 200 || answer.statusCode > 299) {
       console.error(`[weft] message ${delivery.messageId}, attempt ${delivery.attempt}: HTTP ${answer.statusCode}: ${text.slice(0, 500)}`);
@@ -163,16 +175,6 @@ export function endpoint(appUrl, queueName) {
   const base = appUrl || WEFT_APP_URL || `http://localhost:${PORT}`;
   const kind = /^__(?:[a-z][a-z0-9]*_)?wkf_step_/.test(queueName) ? 'step' : 'flow';
   return `${base.replace(/\/*$/, '')}/.well-known/workflow/v1/${kind}`;
-}
-
-/**
- * Reports whether an error says that no connection was made, so that nobody has got what was to be sent.
- * @param {{ code?: string, syscall?: string, errors?: any[] }} err one with errors is of a host with several addresses
- * @returns {boolean}
- */
-function unconnected({ code, syscall, errors }) {
-  if (errors?.length) return errors.every(unconnected);
-  return code === 'UND_ERR_CONNECT_TIMEOUT' || syscall === 'connect' || syscall === 'getaddrinfo';
 }
 
 /**

@@ -201,6 +201,24 @@ describe('a message', () => {
     });
   }
 
+  test('comes again each second, as the same attempt, while the certificate of the app is not accepted', async () => {
+    const logged = vi.spyOn(console, 'error').mockImplementation(() => {});
+    const { got, url: appUrl } = await app();
+    try {
+      vi.stubEnv('WEFT_APP_URL', process.env.WEFT_STRANGER_URL);
+      const world = open({ deploymentId: deployment() });
+      await world.start();
+      await world.queue(queue, { runId: '1' });
+      await until(() => logged.mock.calls.flat().join().split('has not answered message').length > 2, 'it has not been posted twice');
+      expect(logged.mock.calls.flat().join()).toContain('certificate');
+      vi.stubEnv('WEFT_APP_URL', appUrl);
+      await until(() => got.length === 1, 'it has not come');
+      expect(got[0].attempt).toBe(1);
+    } finally {
+      vi.unstubAllEnvs();
+    }
+  });
+
   test('is acknowledged when the server takes the call again', async () => {
     let refused = 0;
     let acknowledged = false;
