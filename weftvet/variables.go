@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"slices"
 	"strings"
 )
 
@@ -129,23 +130,69 @@ func (c *checker) binds(name, value ast.Expr, in *function) {
 	}
 }
 
-// onlyCalled says that all uses of v in a node are calls of it, or assignments to it.
-func (c *checker) onlyCalled(v *types.Var, in ast.Node) bool {
+// onlyCalled says that all uses of v in a node are calls of it that are made in the course of that node, or assignments to it. A
+// call in a literal counts if that is called at once itself, or has a local name that is only called. Names that are being looked
+// at are in seen.
+func (c *checker) onlyCalled(v *types.Var, in ast.Node, seen ...*types.Var) bool {
+	seen = append(slices.Clip(seen), v)
 	other := 0
 	count := func(e ast.Expr, n int) {
 		if id, ok := ast.Unparen(e).(*ast.Ident); ok && c.info.Uses[id] == v {
 			other += n
 		}
 	}
+	uses := func(n ast.Node) (found bool) {
+		ast.Inspect(n, func(n ast.Node) bool {
+			id, ok := n.(*ast.Ident)
+			found = found || ok && c.info.Uses[id] == v
+			return !found
+		})
+		return found
+	}
+	now, goes := map[ast.Expr]bool{}, map[*ast.CallExpr]bool{}
+	named := func(name, value ast.Expr) {
+		id, ok := name.(*ast.Ident)
+		lit, isLit := ast.Unparen(value).(*ast.FuncLit)
+		if !ok || !isLit || !uses(lit) {
+			return
+		}
+		if w, ok := c.info.ObjectOf(id).(*types.Var); ok && !packageLevel(w) {
+			now[lit] = slices.Contains(seen, w) || c.onlyCalled(w, in, seen...)
+		}
+	}
 	ast.Inspect(in, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.Ident:
 			count(n, 1)
+		case *ast.GoStmt:
+			goes[n.Call] = true
 		case *ast.CallExpr:
+			if goes[n] {
+				return true
+			}
 			count(n.Fun, -1)
+			now[ast.Unparen(n.Fun)] = true
+			if f := c.callee(n); f != nil && f.Pkg() != nil && (callsAtOnce[f.Pkg().Path()] || nameOf(f, nil) == "sync.Once.Do") {
+				for _, arg := range n.Args {
+					now[ast.Unparen(arg)] = true
+				}
+			}
+		case *ast.FuncLit:
+			if !now[n] && uses(n) {
+				other++
+			}
+		case *ast.ValueSpec:
+			for i, name := range n.Names {
+				if len(n.Values) == len(n.Names) {
+					named(name, n.Values[i])
+				}
+			}
 		case *ast.AssignStmt:
-			for _, l := range n.Lhs {
+			for i, l := range n.Lhs {
 				count(l, -1)
+				if len(n.Rhs) == len(n.Lhs) {
+					named(l, n.Rhs[i])
+				}
 			}
 		}
 		return true
@@ -208,8 +255,10 @@ func (c *checker) initialised(s *ast.ValueSpec, f *function) {
 	}
 }
 
+var comparedFields = map[string]bool{"Name": true, "ID": true, "IdempotencyKey": true, "Func": true}
+
 // isCompared says that a replay compares what is at pos in an initialiser, or may do other things
-// because of it. Of a definition, and of its options, only a name or an ID is compared.
+// because of it. Of a definition, and of its options, those are a name, an ID, a key, and the function of a workflow.
 func (c *checker) isCompared(s *ast.ValueSpec, pos token.Pos) bool {
 	compared := true
 	ast.Inspect(s, func(n ast.Node) bool {
@@ -220,7 +269,7 @@ func (c *checker) isCompared(s *ast.ValueSpec, pos token.Pos) bool {
 		case *ast.KeyValueExpr:
 			id, _ := n.Key.(*ast.Ident)
 			v, _ := c.info.Uses[id].(*types.Var)
-			if v != nil && v.IsField() && inLibrary(v.Pkg().Path()) && (v.Name() == "Name" || v.Name() == "ID") {
+			if v != nil && v.IsField() && inLibrary(v.Pkg().Path()) && comparedFields[v.Name()] {
 				compared = true
 			}
 		case ast.Expr:

@@ -154,7 +154,22 @@ func regionOf() string {
 var (
 	regional = &activity.Activity[int, int]{Name: "charge-" + os.Getenv("REGION")}
 	child1   = other.AsChild(engine.ChildOptions{ID: os.Getenv("CHILD")})
+	plain    = &activity.Activity[int, int]{Name: "charge"}
+	keyed    = plain.With(activity.Options{IdempotencyKey: "shop-" + os.Getenv("REGION")})
+	built    = &engine.Workflow[int, int]{Name: "built", Func: buildFor(os.Getenv("MODE"))}
 )
+
+func buildFor(mode string) func(*engine.Run, int) (int, error) {
+	return func(*engine.Run, int) (int, error) { return len(mode), nil }
+}
+
+func computedKey(run *engine.Run) (int, error) {
+	return keyed.Do(run, 1) // want `keyed, whose value uses os.Getenv`
+}
+
+func computedFunc(run *engine.Run) (int, error) {
+	return built.Do(run, 1) // want `built, whose value uses os.Getenv`
+}
 
 func computedName(run *engine.Run) (int, error) {
 	return regional.Do(run, 1) // want `regional, whose value uses os.Getenv`

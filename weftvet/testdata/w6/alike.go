@@ -39,6 +39,33 @@ func init() {
 	order = engine.Workflow[int, int]{Name: "order", Func: func(run *engine.Run, n int) (int, error) { return n, nil }}
 }
 
+var (
+	a, b, c, d int
+	initOnce   sync.Once
+)
+
+// What init has called in its course is written before the program.
+func init() {
+	setA := func() { a = 1 }
+	viaA := func() { setA() }
+	viaA()
+	setB := func() { b = 1 }
+	initOnce.Do(func() { setB() })
+	setC := func(n int) { c += n }
+	for range strings.FieldsFuncSeq("1 2", func(r rune) bool { setC(1); return r == ' ' }) {
+		defer func() { setC(2) }()
+	}
+	var setD func(int)
+	setD = func(n int) {
+		if d = n; n > 0 {
+			setD(n - 1)
+		}
+	}
+	setD(3)
+}
+
+func setInInit(run *engine.Run) int { return a + b + c + d }
+
 func constant(run *engine.Run) int { return maximum }
 
 func table(run *engine.Run) int { return rates["eu"] }

@@ -107,9 +107,43 @@ func init() {
 	http.HandleFunc("/rate", func(http.ResponseWriter, *http.Request) { rate++ })
 	reset := func(http.ResponseWriter, *http.Request) { bonus = 0 }
 	http.HandleFunc("/bonus", reset)
+	setLevy := func(n int) { levy = n }
+	setLevy(1)
+	http.HandleFunc("/levy", func(http.ResponseWriter, *http.Request) { setLevy(2) })
+	setToll := func(n int) { toll = n }
+	go func() { setToll(2) }()
+	setDuty := func(n int) { duty = n }
+	later := func(http.ResponseWriter, *http.Request) { setDuty(2) }
+	http.HandleFunc("/duty", later)
+	setFine := func(n int) { fine = n }
+	handlers["/fine"] = func() { setFine(2) }
+	setTithe := func(n int) { tithe = n }
+	go setTithe(2)
 }
 
-var bonus = 10
+var bonus, levy, toll, duty, fine, tithe = 10, 10, 10, 10, 10, 10
+
+var handlers = map[string]func(){}
+
+func calledByANamedHandler(run *engine.Run) int {
+	return duty // want `the package variable duty`
+}
+
+func calledByAHandlerInAMap(run *engine.Run) int {
+	return fine // want `the package variable fine`
+}
+
+func calledAsAGoroutine(run *engine.Run) int {
+	return tithe // want `the package variable tithe`
+}
+
+func calledByAHandler(run *engine.Run) int {
+	return levy // want `the package variable levy`
+}
+
+func calledByAGoroutine(run *engine.Run) int {
+	return toll // want `the package variable toll`
+}
 
 func handler(run *engine.Run) int {
 	return fee // want `the package variable fee`
