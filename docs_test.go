@@ -117,6 +117,51 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestRehearsalStopsTheDeploy calls the function of the guide to changing workflows that says which errors of a rehearsal stop
+// a deploy.
+func TestRehearsalStopsTheDeploy(t *testing.T) {
+	dir := shop(t)
+	write(t, "changing-workflows.md", filepath.Join(dir, "main.go"), programs(t, "docs/guides/changing-workflows.md")[0])
+	write(t, "this test", filepath.Join(dir, "main_test.go"), `package main
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage"
+)
+
+func TestHolds(t *testing.T) {
+	input, bad := &engine.InputChangedError{}, errors.New("an activity without a name")
+	for _, c := range []struct {
+		err   error
+		holds bool
+	}{
+		{&engine.NonDeterminismError{}, true},
+		{&engine.DecodeError{}, true},
+		{bad, true},
+		{input, false},
+		{errors.Join(input), false},
+		{errors.Join(&engine.NonDeterminismError{}, input), true},
+		{errors.Join(bad, input), true},
+		{&engine.UnknownVersionError{}, false},
+		{fmt.Errorf("read: %w", storage.ErrFutureFormat), false},
+		{fmt.Errorf("read: %w", storage.ErrCorrupt), false},
+		{engine.ErrBusy, false},
+	} {
+		if got := holds(c.err); got != c.holds {
+			t.Errorf("%T %v: %v, want %v", c.err, c.err, got, c.holds)
+		}
+	}
+}
+`)
+	if out, err := command(dir, "go", "test", ".").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // vet checks examples by the files that they are from: each is a package of its own, in a module that uses this one or
 // otelweft.
 func vet(t *testing.T, all map[string][]string) {
