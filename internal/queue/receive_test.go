@@ -134,7 +134,7 @@ func TestTheMessagesOfAKilledConsumer(t *testing.T) {
 	})
 }
 
-// However many messages a dead cluster of consumers held, all are delivered again before twice the Visibility.
+// However many messages, up to 20,000, a dead cluster of consumers held, all are delivered again before twice the Visibility.
 func TestTheMessagesOfManyKilledConsumers(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const messages = 2500
