@@ -333,7 +333,7 @@ func TestListsAreCompletedAfterTheStoreFailed(t *testing.T) {
 		time.Sleep(time.Second)
 		old.stop(t)
 		unlisted(t, s, true)
-		earlierRelease(t, s, func(r *membership.Registration) { r.Stopped, r.Dead, r.Since = 0, true, 1 })
+		earlierRelease(t, s, func(r *membership.Registration) { r.Stopped, r.Dead, r.Since, r.Clock = 0, true, 1, 1 })
 		var fails atomic.Bool
 		fails.Store(true)
 		q := bootOn(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
