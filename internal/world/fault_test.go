@@ -61,6 +61,30 @@ func everyCall(t *testing.T, least int, faults []storagetest.Fault, play func(t 
 	}
 }
 
+// A call that has no name cannot be sought in the log. If the outcome of its commit is unknown, it is there once nevertheless.
+func TestACallWithoutANameIsInTheLogOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := new(memory.Store)
+		look := open(t, inner)
+		look.begin("wrun_1")
+		look.must("wrun_1", world.HookCreated, "hook_1", fields{"token": "t"})
+		met := 0
+		c := open(t, storagetest.NewFaulty(inner, func(call storagetest.Call) storagetest.Fault {
+			if call.Method == "Commit" {
+				if met++; met == 1 {
+					return storagetest.ErrorAfter
+				}
+			}
+			return storagetest.None
+		}))
+		c.must("wrun_1", world.HookReceived, "hook_1", fields{"payload": 1})
+		same(t, "the log", look.log("wrun_1"), "run_created run_started hook_created hook_received")
+		if met == 0 {
+			t.Error("no commit had an unknown outcome")
+		}
+	})
+}
+
 // playWith plays a run with a fault in a call to the store. It reports whether there was such a call.
 func playWith(t *testing.T, inner storage.Storage, call int, fault storagetest.Fault) (reached bool) {
 	look := open(t, inner)
