@@ -53,7 +53,7 @@ func TestPast(t *testing.T) {
 				if err != nil || found.Head != hold.Head {
 					t.Fatalf("got head %d, %v, want %d", found.Head, err, hold.Head)
 				}
-				if short := n <= 64; (past != nil) != short {
+				if short := n < 64; (past != nil) != short {
 					t.Fatalf("a past was read: %v, want %v", past != nil, short)
 				}
 				if past == nil {
