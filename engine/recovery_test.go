@@ -602,7 +602,7 @@ func TestDamagedRecordsOfOneRun(t *testing.T) {
 	}
 }
 
-// A truncating store ends pages of one log that have more than 100 entries at the 50th, while it is told to.
+// A truncating store ends pages of one log that have more than 30 entries at the 20th, while it is told to.
 type truncating struct {
 	storage.Storage
 	log   []byte
@@ -613,8 +613,8 @@ func (s *truncating) Unwrap() storage.Storage { return s.Storage }
 
 func (s *truncating) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
 	page, err := s.Storage.Scan(ctx, r)
-	if s.short.Load() && len(page) > 100 && bytes.HasPrefix(page[0].Key, s.log) {
-		page = page[:50]
+	if s.short.Load() && len(page) > 30 && bytes.HasPrefix(page[0].Key, s.log) {
+		page = page[:20]
 	}
 	return page, err
 }
