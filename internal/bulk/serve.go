@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -94,7 +95,7 @@ func (v *server) look(ctx context.Context) error {
 
 // goOn begins to carry out those of the open bulks that no engine carries out.
 func (v *server) goOn(ctx context.Context) error {
-	for id := range v.open {
+	for _, id := range slices.Sorted(maps.Keys(v.open)) { // in the same order each time, as those that are listed
 		r, err := Load(ctx, v.Store, id)
 		switch {
 		case errors.Is(err, weft.ErrNotFound), record.Damaged(err), err == nil && r.ended():
