@@ -270,10 +270,9 @@ var errBrokeOff = errors.New(brokeOff)
 
 // A returned is what a call of Run came to.
 type returned struct {
-	out  any
-	err  error
-	said bool // Run returned err; otherwise it has not returned
-	cut  bool // its context had ended: what it sent may still be on its way, until the deadline and for Settle
+	out any
+	err error
+	cut bool // its context had ended: what it sent may still be on its way, until the deadline and for Settle
 }
 
 // call calls Run, and sets in r what it came to.
@@ -303,11 +302,10 @@ func (a *attempt) call(ctx context.Context, r *returned) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.config.Logger.Error("idempotency: Run panicked", "idempotency_key", a.hash, "effect", a.name, "panic", p, "stack", string(debug.Stack()))
-			r.err = payload.Panicked(p)
+			r.err = activity.Unmarked(payload.Panicked(p)) // p may be an error of another effect
 		}
 	}()
 	r.out, r.err = a.run(ctx)
-	r.said = true
 }
 
 // within returns the context of a call of Run or Verify for an attempt.
@@ -324,7 +322,7 @@ func (a *attempt) within(ctx context.Context, e *entry.Entry, phase activity.Pha
 // finish records what Run came to.
 func (a *attempt) finish(ctx context.Context, r returned) outcome {
 	err := r.err
-	none := r.said && activity.IsNoEffect(err)
+	none := activity.IsNoEffect(err)
 	switch {
 	case err == nil:
 		return a.seal(ctx, r.out, DecidedNew)
@@ -350,11 +348,7 @@ func (a *attempt) findOut(ctx context.Context, r returned) outcome {
 	if v.State == activity.StateNotCompleted {
 		switch {
 		case a.fences || !asked.Before(a.open):
-			err := r.err
-			if !r.said { // a panic, which may be with an error of another effect
-				err = activity.Unmarked(err)
-			}
-			return a.free(ctx, err)
+			return a.free(ctx, r.err)
 		case r.cut:
 			a.background.Go(func() { a.settleThenAsk(context.WithoutCancel(ctx), r) })
 			return busy(a.claim, r.err, a.mayBeLate())
