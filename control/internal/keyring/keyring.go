@@ -55,6 +55,14 @@ func (k *keyRecord) namespace() operation.Namespace {
 	return operation.Namespace{Project: k.Project, Environment: k.Environment}
 }
 
+// behind returns the hashes of a key's secrets but so many of the newest.
+func (k *keyIDRecord) behind(n int) [][]byte { return k.Hashes[min(n, len(k.Hashes)):] }
+
+// isOf reports whether k is a secret of the same key as other.
+func (k *keyRecord) isOf(other *keyRecord) bool {
+	return k.namespace() == other.namespace() && k.ID == other.ID
+}
+
 // valid reports whether the secret is accepted at a time.
 func (k *keyRecord) valid(now time.Time) bool {
 	at := now.UnixMicro()
@@ -196,15 +204,11 @@ func revokeKey(id *keyIDRecord, secrets []*keyRecord, now time.Time) *keyChange 
 	return c
 }
 
-// revokeOlder revokes all secrets of a key but so many of the newest. Rotations by an earlier release may
-// have left any number of them valid.
-func revokeOlder(ctx context.Context, s storage.Storage, ns operation.Namespace, id string, but int) error {
-	all, err := readKeyID(ctx, s, ns, id)
-	if err != nil || all == nil {
-		return err
-	}
+// revokeOlder revokes secrets that are older than the newest, by their hashes. Rotations by an earlier release may have left
+// any number of them valid.
+func revokeOlder(ctx context.Context, s storage.Storage, older [][]byte) error {
 	// They may be a thousand, so they are read and revoked some at a time.
-	for hashes := range slices.Chunk(all.Hashes[min(but, len(all.Hashes)):], newest) {
+	for hashes := range slices.Chunk(older, newest) {
 		var at [][]byte
 		for _, hash := range hashes {
 			at = append(at, keys.ControlKey(hex.EncodeToString(hash)))
@@ -233,14 +237,6 @@ func revokeOlder(ctx context.Context, s storage.Storage, ns operation.Namespace,
 		}
 	}
 	return nil
-}
-
-// revokeForgotten revokes the secrets that a rotation of a key has its record forget.
-func revokeForgotten(ctx context.Context, s storage.Storage, ns operation.Namespace, name string, id *keyIDRecord) error {
-	if len(id.Hashes) < remembered {
-		return nil
-	}
-	return revokeOlder(ctx, s, ns, name, remembered-1)
 }
 
 // A seeding says what New makes of a key of Config.Keys.
@@ -307,7 +303,7 @@ func (r *Keyring) Seed(ctx context.Context, k Key) error {
 			if err != nil {
 				return err
 			}
-			if former != nil && former.namespace() == want.namespace() && former.ID == want.ID {
+			if former != nil && former.isOf(want) {
 				what = seedFormer // so long ago that id has forgotten it
 			}
 		}
@@ -331,12 +327,12 @@ func (r *Keyring) Seed(ctx context.Context, k Key) error {
 			}
 			if what == seedChanged {
 				c = reviseKey(id, secrets, want, now)
-			} else if err = revokeForgotten(ctx, r.store, want.namespace(), k.ID, id); err == nil {
-				c = rotateKey(id, secrets, want, seedGrace, now)
+				break
 			}
-			if err != nil {
+			if err := revokeOlder(ctx, r.store, id.behind(remembered-1)); err != nil {
 				return err
 			}
+			c = rotateKey(id, secrets, want, seedGrace, now)
 		}
 		if c.Err != nil {
 			return c.Err
@@ -358,7 +354,7 @@ func (r *Keyring) Seed(ctx context.Context, k Key) error {
 		if err != nil {
 			return err
 		}
-		if taken != nil && (taken.namespace() != want.namespace() || taken.ID != want.ID) {
+		if taken != nil && !taken.isOf(want) {
 			return ErrTaken
 		}
 	}

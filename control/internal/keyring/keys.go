@@ -172,7 +172,7 @@ func rotate(ctx context.Context, c *operation.Call, p *rotateKeyParams) (operati
 		if id == nil || !secrets[0].valid(now) {
 			return operation.Answer{}, operation.NotFound("Key") // one that is revoked or expired gets no secret
 		}
-		if err := revokeForgotten(ctx, c.Store, ns, p.ID, id); err != nil {
+		if err := revokeOlder(ctx, c.Store, id.behind(remembered-1)); err != nil {
 			return operation.Answer{}, err
 		}
 		next := *secrets[0]
@@ -225,7 +225,12 @@ func revoke(ctx context.Context, c *operation.Call, p *oneKeyParams) (operation.
 	if err != nil {
 		return operation.Answer{}, err
 	}
-	return a, revokeOlder(ctx, c.Store, ns, p.ID, newest) // after those that are in use, whatever becomes of it
+	// After those that are in use, whatever becomes of it, and also if the key was revoked before.
+	id, err := readKeyID(ctx, c.Store, ns, p.ID)
+	if err != nil || id == nil {
+		return a, err
+	}
+	return a, revokeOlder(ctx, c.Store, id.behind(newest))
 }
 
 type listKeysParams struct {
