@@ -149,7 +149,7 @@ func (c *checker) onlyCalled(v *types.Var, in ast.Node, seen ...*types.Var) bool
 		})
 		return found
 	}
-	now, goes := map[ast.Expr]bool{}, map[*ast.CallExpr]bool{}
+	now := map[ast.Expr]bool{}
 	named := func(name, value ast.Expr) {
 		id, ok := name.(*ast.Ident)
 		lit, isLit := ast.Unparen(value).(*ast.FuncLit)
@@ -165,11 +165,10 @@ func (c *checker) onlyCalled(v *types.Var, in ast.Node, seen ...*types.Var) bool
 		case *ast.Ident:
 			count(n, 1)
 		case *ast.GoStmt:
-			goes[n.Call] = true
-		case *ast.CallExpr:
-			if goes[n] {
-				return true
+			if uses(n.Call.Fun) {
+				other++
 			}
+		case *ast.CallExpr:
 			count(n.Fun, -1)
 			now[ast.Unparen(n.Fun)] = true
 			if f := c.callee(n); f != nil && f.Pkg() != nil && (callsAtOnce[f.Pkg().Path()] || nameOf(f, nil) == "sync.Once.Do") {
