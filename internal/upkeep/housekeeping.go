@@ -1,6 +1,7 @@
 package upkeep
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -71,9 +72,7 @@ func (h *housekeeping) forgetEngines(ctx context.Context) error {
 		}
 		l.LedAstray(incarnation, r)
 		now, known := l.Certain()
-		if found[incarnation] = h.found[incarnation]; found[incarnation].IsZero() {
-			found[incarnation] = time.Now()
-		}
+		found[incarnation] = cmp.Or(h.found[incarnation], time.Now())
 		// If its clock was ahead, a day has passed when it has passed here.
 		if (!known || now.Sub(r.Latest()) < aDay) && time.Since(found[incarnation]) < aDay {
 			continue
