@@ -66,9 +66,7 @@ func TestPrograms(t *testing.T) {
 
 // TestTourReleasesItsRooms cancels the tour of the guide to workflow functions when everything but its guide is there.
 func TestTourReleasesItsRooms(t *testing.T) {
-	dir := shop(t)
-	write(t, "workflows.md", filepath.Join(dir, "tours.go"), programs(t, "docs/guides/workflows.md")[0])
-	write(t, "this test", filepath.Join(dir, "tours_test.go"), `package tours
+	testProgram(t, "docs/guides/workflows.md", `package tours
 
 import (
 	"errors"
@@ -112,17 +110,12 @@ func TestCancel(t *testing.T) {
 	})
 }
 `)
-	if out, err := command(dir, "go", "test", ".").CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
 }
 
 // TestRehearsalStopsTheDeploy calls the function of the guide to changing workflows that says which errors of a rehearsal stop
 // a deploy.
 func TestRehearsalStopsTheDeploy(t *testing.T) {
-	dir := shop(t)
-	write(t, "changing-workflows.md", filepath.Join(dir, "main.go"), programs(t, "docs/guides/changing-workflows.md")[0])
-	write(t, "this test", filepath.Join(dir, "main_test.go"), `package main
+	testProgram(t, "docs/guides/changing-workflows.md", `package main
 
 import (
 	"errors"
@@ -157,6 +150,14 @@ func TestHolds(t *testing.T) {
 	}
 }
 `)
+}
+
+// testProgram runs a test of the first program of a guide.
+func testProgram(t *testing.T, guide, test string) {
+	t.Helper()
+	dir := shop(t)
+	write(t, guide, filepath.Join(dir, "program.go"), programs(t, guide)[0])
+	write(t, "this test", filepath.Join(dir, "program_test.go"), test)
 	if out, err := command(dir, "go", "test", ".").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -36,6 +36,14 @@ func (w *weighed) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, e
 	return page, err
 }
 
+// atMost checks that no page was larger since the last check.
+func (w *weighed) atMost(t *testing.T, bytes int64, what string) {
+	t.Helper()
+	if n := w.largest.Swap(0); n > bytes {
+		t.Errorf("%s: a page has %d KiB, want %d at most", what, n>>10, bytes>>10)
+	}
+}
+
 // Records of a run that are large are read a few at a time: updates that wait, their answers, and the
 // results of activities.
 func TestLargeRecordsAreReadAFewAtATime(t *testing.T) {
@@ -66,12 +74,7 @@ func TestLargeRecordsAreReadAFewAtATime(t *testing.T) {
 		p := boot(t, s, wf, rareLeases)
 		start(t, wf, p, "o", "")
 		time.Sleep(time.Second)
-		few := func(what string) {
-			t.Helper()
-			if n := s.largest.Swap(0); n > 20<<20 {
-				t.Errorf("%s: a page has %d MiB", what, n>>20)
-			}
-		}
+		few := func(what string) { t.Helper(); s.atMost(t, 20<<20, what) }
 		few("the run")
 		for i := range records {
 			if _, err := echo.Call(patient(t, time.Second), p, "o", large, by(sprint("u", i))); !errors.Is(err, context.DeadlineExceeded) {
@@ -107,15 +110,18 @@ func TestLargeRecordsAreReadAFewAtATime(t *testing.T) {
 // A short past whose checkpoints are large is not kept in memory for the claim. It is read a few checkpoints at a time, then
 // and when the run goes on, also if the first ones are small.
 func TestLargePast(t *testing.T) {
-	for small, most := range map[int]int64{0: 16, 20: 32, 120: 64} { // of large ones that are read at once
-		t.Run(sprint(small, "small ones"), func(t *testing.T) {
+	for _, c := range []struct {
+		small, large int
+		most         int64 // of large ones that are read at once
+	}{{0, 4, 4}, {0, 100, 16}, {20, 100, 32}, {120, 100, 64}} {
+		t.Run(sprint(c.small, "small ones and", c.large), func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				s := &weighed{Storage: new(memory.Store)}
 				large := strings.Repeat("x", 1<<19)
 				wf := flow("w", func(run *engine.Run) (string, error) {
-					for i := range small + 100 {
+					for i := range c.small + c.large {
 						out := ""
-						if i >= small {
+						if i >= c.small {
 							out = large
 						}
 						if _, err := engine.Step(run, "s", func(context.Context) (string, error) { return out, nil }); err != nil {
@@ -132,22 +138,16 @@ func TestLargePast(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				few := func(what string, most int64) {
-					t.Helper()
-					if n := s.largest.Swap(0); n > (most+1)<<19 {
-						t.Errorf("%s: a page has %d KiB, want %d large checkpoints at most", what, n>>10, most)
-					}
-				}
 				s.largest.Store(0)
 				hold, past, err := journal.FindPast(ctx, s, record)
 				if err != nil || past != nil {
-					t.Errorf("a past of 50 MiB was read: %v, %v", past != nil, err)
+					t.Errorf("a past of %d large checkpoints: %v, %v", c.large, past != nil, err)
 				}
-				few("the claim", 16)
+				s.atMost(t, 17<<19, "the claim")
 				p = boot(t, s, wf)
 				time.Sleep(time.Second)
-				few("the replay", most)
-				if cs := historyOf(t, p.Engine, "o"); hold == nil || cs[len(cs)-1].Number < hold.Head {
+				s.atMost(t, (c.most+1)<<19, "the replay")
+				if cs := historyOf(t, p.Engine, "o"); hold == nil || hold.Head == 0 || cs[len(cs)-1].Number < hold.Head {
 					t.Error("the head was not found")
 				}
 				if got := result(t, wf.Handle(p, "o")); got != "done" {
@@ -159,37 +159,6 @@ func TestLargePast(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A few checkpoints may be large, too. They are not kept in memory for the claim either.
-func TestLargePastOfAFewCheckpoints(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
-		large := strings.Repeat("x", 1<<20)
-		wf := flow("w", func(run *engine.Run) (string, error) {
-			for range 4 {
-				if _, err := engine.Step(run, "s", func(context.Context) (string, error) { return large, nil }); err != nil {
-					return "", err
-				}
-			}
-			return "done", run.Sleep(time.Hour)
-		})
-		p := boot(t, s, wf)
-		start(t, wf, p, "o", "")
-		time.Sleep(time.Second)
-		p.kill()
-		record, err := journal.Load(ctx, s, "o")
-		if err != nil {
-			t.Fatal(err)
-		}
-		hold, past, err := journal.FindPast(ctx, s, record)
-		if err != nil || past != nil || hold == nil || hold.Head == 0 {
-			t.Errorf("a past of 4 MiB: %v, the hold %v, %v", past != nil, hold, err)
-		}
-		if got := result(t, wf.Handle(boot(t, s, wf), "o")); got != "done" {
-			t.Errorf("result %q", got)
-		}
-	})
 }
 
 // What children came to, which a parent has not read yet, is read a few at a time by whoever ends it, and by itself.
@@ -225,12 +194,7 @@ func TestLargeEndsOfChildrenAreReadAFewAtATime(t *testing.T) {
 		if n := len(entries(t, s.Storage, "kid:")); n != 3*children {
 			t.Fatalf("%d records of children, want %d", n, 3*children)
 		}
-		few := func(what string) {
-			t.Helper()
-			if n := s.largest.Swap(0); n > 10<<20 {
-				t.Errorf("%s: a page has %d MiB", what, n>>20)
-			}
-		}
+		few := func(what string) { t.Helper(); s.atMost(t, 10<<20, what) }
 		s.largest.Store(0)
 		if err := one.Terminate(ctx, "terminated", audit); err != nil {
 			t.Fatal(err)
