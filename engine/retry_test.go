@@ -10,12 +10,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/future"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
@@ -361,6 +363,61 @@ func TestRetryOfAWorkflowThatCompensated(t *testing.T) {
 		retry(t, p, "o")
 		if got := result(t, h); got != "refunded" || runs.of("charge") != 1 || runs.of("refund") != 1 {
 			t.Errorf("result %q after %v", got, runs.all())
+		}
+		p.stop(t)
+	})
+}
+
+// A slowEnd does not return from the first commit that ends a run before it may.
+type slowEnd struct {
+	storage.Storage
+	of  []byte // a key that it writes
+	may chan struct{}
+}
+
+func (s *slowEnd) Unwrap() storage.Storage { return s.Storage }
+
+func (s *slowEnd) Commit(ctx context.Context, b storage.Batch) error {
+	err := s.Storage.Commit(ctx, b)
+	if touches(b, string(s.of)) {
+		<-s.may
+	}
+	return err
+}
+
+// The end of a run is durable, and its engine does not know that yet. Who resumes the run then, and asks for its result, does
+// not get the end from which it was resumed.
+func TestResultAfterAResumeIsThatOfTheResume(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		inner := fresh(t)
+		s := &slowEnd{inner, keys.Output("o"), make(chan struct{})}
+		var mended atomic.Bool
+		wf := flow("flaky", func(*engine.Run) (string, error) {
+			if !mended.Load() {
+				return "", errBroke
+			}
+			return "mended", nil
+		})
+		p := boot(t, s, wf)
+		h := start(t, wf, p, "o", "")
+		early := make(chan error, 1)
+		go func() { early <- outcomeOf(h) }()
+		synctest.Wait()
+		failure(t, h, "broke") // as the store has it
+		mended.Store(true)
+		retry(t, &process{Engine: made(t, inner)}, "o")
+		late := make(chan string, 1)
+		go func() {
+			out, err := outcome(h)
+			late <- fmt.Sprint(out, " ", err)
+		}()
+		synctest.Wait()
+		close(s.may)
+		if got := <-late; got != "mended <nil>" {
+			t.Errorf("the result is %s", got)
+		}
+		if err := <-early; err == nil || !strings.Contains(err.Error(), "broke") {
+			t.Errorf("who had asked before the end got %v", err)
 		}
 		p.stop(t)
 	})

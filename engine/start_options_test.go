@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -149,6 +150,52 @@ func TestStartOptionsAtTheDoor(t *testing.T) {
 	}
 }
 
+// Options that are not set are those of the definition.
+func TestWithLeavesTheOtherDefaults(t *testing.T) {
+	tomorrow := time.Now().Add(24 * time.Hour)
+	labels := map[string]string{"team": "a", "tier": "1"}
+	wf := receiving(1)
+	wf.Defaults = engine.StartOptions{Queue: "reports", Deployment: "blue", Labels: labels, StartAt: tomorrow}
+	all := wf.Defaults
+	tried := map[string]bool{}
+	for _, with := range []func(o, want *engine.StartOptions){
+		func(o, want *engine.StartOptions) {},
+		func(o, want *engine.StartOptions) { o.Queue, want.Queue = "other", "other" },
+		func(o, want *engine.StartOptions) { o.NoQueue, want.Queue, want.NoQueue = true, "", true },
+		func(o, want *engine.StartOptions) { o.Deployment, want.Deployment = "green", "green" },
+		func(o, want *engine.StartOptions) {
+			o.Labels, want.Labels = map[string]string{"team": "b"}, map[string]string{"team": "b"}
+		},
+		func(o, want *engine.StartOptions) {
+			o.Labels, want.Labels = map[string]string{}, map[string]string{}
+		},
+		func(o, want *engine.StartOptions) {
+			o.StartAt, want.StartAt = tomorrow.Add(time.Hour), tomorrow.Add(time.Hour)
+		},
+	} {
+		o, want := engine.StartOptions{}, all
+		with(&o, &want)
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(o)) {
+			tried[f.Name] = tried[f.Name] || !reflect.ValueOf(o).FieldByIndex(f.Index).IsZero()
+		}
+		if got := wf.With(o).Request("o", "").Options; !reflect.DeepEqual(got, want) {
+			t.Errorf("with %+v: %+v, want %+v", o, got, want)
+		}
+	}
+	for name, ok := range tried {
+		if !ok {
+			t.Errorf("no options with %s were tried", name)
+		}
+	}
+	if !reflect.DeepEqual(wf.Defaults, all) {
+		t.Errorf("With has changed the definition: %+v", wf.Defaults)
+	}
+	none := wf.With(engine.StartOptions{NoQueue: true})
+	if got := none.With(engine.StartOptions{Queue: "other"}).Request("o", "").Options; got.Queue != "other" || got.NoQueue {
+		t.Errorf("with no queue and then with one: %+v", got)
+	}
+}
+
 // A start by name waits in the queue of the engine's definition. One that says otherwise does not.
 func TestStartByNameWaitsInTheDefaultQueue(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s storage.Storage) {
@@ -167,7 +214,7 @@ func TestStartByNameWaitsInTheDefaultQueue(t *testing.T) {
 			return i.Queue
 		}
 		start(t, wf, e, "typed", "")
-		start(t, wf.With(engine.StartOptions{}), e, "typed without", "")
+		start(t, wf.With(engine.StartOptions{NoQueue: true}), e, "typed without", "")
 		if _, err := approved.SendWithStart(ctx, e, &engine.StartRequest{Workflow: wf.Name, ID: "sent", Input: ""}, "v", nil); err != nil {
 			t.Fatal(err)
 		}

@@ -49,10 +49,23 @@ type Workflow[In, Out any] struct {
 	child ChildOptions
 }
 
-// With returns a copy of w that is started with the options o instead of w.Defaults.
+// With returns a copy of w that is started with the options o. A field of o that is zero leaves that of
+// w.Defaults; its Labels replace those of w.Defaults as a whole. NoQueue starts it without the queue of w.Defaults.
 func (w *Workflow[In, Out]) With(o StartOptions) *Workflow[In, Out] {
 	c := *w
-	c.Defaults = o
+	d := &c.Defaults
+	if o.Queue != "" || o.NoQueue {
+		d.Queue, d.NoQueue = o.Queue, o.NoQueue
+	}
+	if o.Deployment != "" {
+		d.Deployment = o.Deployment
+	}
+	if o.Labels != nil {
+		d.Labels = o.Labels
+	}
+	if !o.StartAt.IsZero() {
+		d.StartAt = o.StartAt
+	}
 	return &c
 }
 

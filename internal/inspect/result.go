@@ -24,7 +24,7 @@ func (e *Reader) awaitResult(ctx context.Context, id, workflow string, result an
 	if err := payload.CheckID(id); err != nil {
 		return err
 	}
-	ended, local, release := e.Await(workflow, id)
+	ended, local, late, release := e.Await(workflow, id)
 	defer release()
 	waitsForEnd := "its end"
 	for {
@@ -55,7 +55,7 @@ func (e *Reader) awaitResult(ctx context.Context, id, workflow string, result an
 		if err != nil {
 			return err
 		}
-		if x := out; x != nil && (workflow == "" || workflow == x.Workflow) {
+		if x := out; x != nil && !late && (workflow == "" || workflow == x.Workflow) {
 			return e.result(ctx, x, id, result)
 		}
 		local = false

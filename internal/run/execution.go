@@ -43,7 +43,8 @@ type Execution struct {
 	Recovering bool // there is a history to replay
 	Input      payload.Payload
 	Output     *journal.Output // set when the end of the run is durable
-	Lingers    atomic.Bool     // its end may be durable, and attempts have not returned
+	Ending     atomic.Bool     // its end may be durable
+	Lingers    atomic.Bool     // so it may, and attempts have not returned
 	Head       atomic.Uint64   // the number of the last checkpoint
 	attempts   sync.WaitGroup  // attempts that have not returned
 	replaying  atomic.Bool     // user code repeats what it did before
@@ -542,9 +543,11 @@ func (x *Execution) finish() (done bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		x.Lingers.Store(x.Ops.Working > 0) // others may see the end, and retry the run, before commit returns
+		x.Ending.Store(true) // others may see the end, and resume the run, before commit returns
+		x.Lingers.Store(x.Ops.Working > 0)
 		done, err = x.commit(change)
 		if !done && err == nil {
+			x.Ending.Store(false)
 			x.Lingers.Store(false)
 		}
 		if parent != nil {

@@ -145,9 +145,9 @@ func (e *Worker) Close() error {
 	return e.logPurges(context.Background())
 }
 
-// Await registers a waiter for the end of a workflow. local reports whether this engine
-// executes it and its type matches, so that the waiter will certainly be notified.
-func (e *Worker) Await(workflow, id string) (ended chan *run.Ending, local bool, release func()) {
+// Await registers a waiter for the end of a workflow. local reports whether this engine executes it and its type matches, so
+// that the waiter will certainly be notified. If its end may be durable already (late), it may have been resumed: look then.
+func (e *Worker) Await(workflow, id string) (ended chan *run.Ending, local, late bool, release func()) {
 	ended = make(chan *run.Ending, 1)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -156,7 +156,8 @@ func (e *Worker) Await(workflow, id string) (ended chan *run.Ending, local bool,
 	}
 	e.waiters[id][ended] = true
 	x := e.runs[id]
-	return ended, x != nil && !x.Told && (workflow == "" || workflow == x.Definition.Name), func() {
+	late = x != nil && x.Ending.Load()
+	return ended, x != nil && !late && !x.Told && (workflow == "" || workflow == x.Definition.Name), late, func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if delete(e.waiters[id], ended); len(e.waiters[id]) == 0 {

@@ -629,6 +629,9 @@ func (r *reading) read(ctx context.Context, end uint64) ([]Chunk, error) {
 // give is called once without chunks before anything is waited for, with the number at which it begins. Then it gets chunks
 // and the number of the first of them. An error of give ends it.
 func (s *Streams) Read(ctx context.Context, run, name string, at int64, give func(first uint64, cs []Chunk) error) (count uint64, err error) {
+	if s.life.Err() != nil { // not only if nothing is read before it is noticed
+		return 0, fmt.Errorf("world: stream %q of run %q: %w", name, run, storage.ErrClosed)
+	}
 	given := false
 	if run == "" {
 		if err := checkStream("any", name); err != nil {
