@@ -46,7 +46,7 @@ type Activity[In, Out any] struct {
 
 	// Errors are sentinels that callers distinguish: if an attempt's error matches one
 	// of them by errors.Is, so does the error in the workflow, even after a restart.
-	// They are recorded by their text.
+	// They are recorded by their text. Do not change it: recorded errors then match none.
 	Errors []error
 
 	// Retry says how failed attempts are retried. The count and the time of the next

@@ -229,6 +229,9 @@ func ContinueAsNew(run *Run, in any) error {
 // stopped before that, f is called again. The result is durable before Step returns; after that, f is not
 // called again. A step that fails is not retried: its outcome is an *activity.Error, which
 // wraps the first error of engine.Workflow.Errors that f's error matches.
+//
+// A step has no time limit. The context of f ends when the workflow is cancelled or terminated, and when the engine stops
+// or has lost the run. A step that does not return has no Attention. For a limit, give the step a Run of WithTimeout.
 func Step[T any](run *Run, name string, f func(ctx context.Context) (T, error)) (T, error) {
 	return future.Await[T](run, run.handle().Step(name, func(ctx context.Context) (any, error) { return f(ctx) }))
 }

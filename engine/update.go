@@ -16,7 +16,7 @@ type Update[In, Out any] struct {
 	Name string // 1 to 100 bytes
 
 	// Errors are sentinels that callers can test for with errors.Is, also after a restart. They are
-	// recorded by their text.
+	// recorded by their text. Do not change it: recorded errors then match none.
 	Errors []error
 }
 

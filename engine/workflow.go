@@ -37,7 +37,8 @@ type Workflow[In, Out any] struct {
 	Retention Retention
 
 	// Errors are sentinels that callers of Result can test for with errors.Is,
-	// also after a restart. They are recorded by their text.
+	// also after a restart. They are recorded by their text. Do not change it: recorded
+	// errors then match none.
 	Errors []error
 
 	// Versions are the changes of Func that Run.Version is asked for, and the newest version of

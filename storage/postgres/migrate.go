@@ -20,10 +20,9 @@ const (
 	stamp  = "weft store, format "
 )
 
-// Migrations returns the statements that create the store of o, in order. Open runs the
-// missing ones itself, in one transaction and under an advisory lock. If the host's role
-// may not create tables, run them beforehand. Open then needs only SELECT, INSERT, UPDATE
-// and DELETE on the table and USAGE on the schema.
+// Migrations returns the statements that create the store of o, in order. Open runs the missing ones itself, in one transaction
+// and under an advisory lock. If the host's role may not create tables, run them beforehand, once and in one transaction: a
+// second time they fail, because the table exists. Open then needs only SELECT, INSERT, UPDATE and DELETE on the table and USAGE on the schema.
 func Migrations(o *Options) []string {
 	full := withDefaults(o)
 	return append([]string{createSchema(full)}, createTable(full)...)

@@ -16,15 +16,17 @@ import (
 // o means the defaults.
 //
 // url is a libpq connection string, either a URL or a list of keywords and values. Of
-// several hosts it uses the first that is neither read-only nor in recovery. The store
-// has at most 20 connections if one engine runs on it, and one more for each other engine.
+// several hosts it uses the first that is neither read-only nor in recovery. The store has at most 20 connections if one engine
+// runs on it, and one more for each other engine. Eleven of them are the pool for reads and [Transact]: pool_max_conns in url is another number.
 func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 	full := withDefaults(o)
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, wrap("open", err)
 	}
-	config.MaxConns = poolConns
+	if c, err := pgx.ParseConfig(url); err != nil || c.RuntimeParams["pool_max_conns"] == "" { // pgxpool has a default of its own
+		config.MaxConns = poolConns
+	}
 	config.MaxConnIdleTime = idleConn
 	config.HealthCheckPeriod = idleConn
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weft-go/weft/internal/pgtest"
@@ -96,6 +98,28 @@ func TestMigrationsAreWhatOpenDoes(t *testing.T) {
 	s := open(t, strings.Replace(url, "postgres@", database+"@", 1), nil)
 	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("a", "1"), put("b", "1")}}))
 	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.DeleteRange(storage.Range{})}}))
+}
+
+// Migrations that are run a second time, as by a host that goes back to this release, leave the format of the table as it is.
+func TestMigrationsKeepANewerFormat(t *testing.T) {
+	server := pgtest.Shared(t)
+	url := server.Database(t)
+	server.Exec(t, url[strings.LastIndex(url, "/")+1:strings.Index(url, "?")],
+		append(postgres.Migrations(nil), `COMMENT ON TABLE weft.store IS 'weft store, format 2'`)...)
+	c, err := pgx.Connect(t.Context(), url)
+	must(t, err)
+	defer c.Close(t.Context())
+	for _, sql := range postgres.Migrations(nil) {
+		if _, err = c.Exec(t.Context(), sql); err != nil {
+			break
+		}
+	}
+	if err == nil || !strings.Contains(err.Error(), "already exists") {
+		t.Errorf("the second time: %v, want an error that the table exists", err)
+	}
+	if err := refused(t, url, nil, "format 2"); !errors.Is(err, storage.ErrFutureFormat) {
+		t.Errorf("got %v, want ErrFutureFormat", err)
+	}
 }
 
 // A role that may only read opens a store read-only, and what it opens is never written.
@@ -259,14 +283,19 @@ func TestStandbyInHostsPool(t *testing.T) {
 }
 
 // WLD-72, WLD-73, WLD-74: the pool has so many connections that with the store's own there are at most 20. Idle ones are closed after 20 s,
-// and a connection is made within 10 s or not at all.
+// and a connection is made within 10 s or not at all. The size of the pool is the host's choice if its URL has one.
 func TestConnections(t *testing.T) {
-	s := open(t, pgtest.URL(t), nil)
-	c := s.Pool()
+	url := pgtest.URL(t)
+	c := open(t, url, nil).Pool()
 	if most := int(c.MaxConns) + postgres.Committers + postgres.Lanes + 3; most != 20 {
 		t.Errorf("a store has %d connections at most, want 20", most)
 	}
 	if c.MaxConnIdleTime != 20*time.Second || c.HealthCheckPeriod > 20*time.Second || c.ConnConfig.ConnectTimeout != 10*time.Second {
 		t.Errorf("connections end after %v, looked at each %v, and are made within %v", c.MaxConnIdleTime, c.HealthCheckPeriod, c.ConnConfig.ConnectTimeout)
+	}
+	for _, most := range []int32{2, 30} {
+		if got := open(t, fmt.Sprint(url, "&pool_max_conns=", most), nil).Pool().MaxConns; got != most {
+			t.Errorf("pool_max_conns=%d: the pool has %d connections at most", most, got)
+		}
 	}
 }
