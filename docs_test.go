@@ -64,6 +64,31 @@ func TestPrograms(t *testing.T) {
 	vet(t, all)
 }
 
+// TestTables checks that each table in the Markdown files follows an empty line or a comment. Behind a line of text, some
+// renderers show it as text.
+func TestTables(t *testing.T) {
+	tables := 0
+	for _, file := range markdown(t) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := ""
+		for line := range strings.SplitSeq(fence.ReplaceAllString(string(text), ""), "\n") {
+			if strings.HasPrefix(line, "|") && !strings.HasPrefix(before, "|") {
+				tables++
+				if before != "" && !strings.HasSuffix(before, "-->") {
+					t.Errorf("%s: no empty line before the table %s", file, line)
+				}
+			}
+			before = line
+		}
+	}
+	if tables < 50 {
+		t.Errorf("found %d tables, want 50 or more", tables)
+	}
+}
+
 // TestTourReleasesItsRooms cancels the tour of the guide to workflow functions when everything but its guide is there.
 func TestTourReleasesItsRooms(t *testing.T) {
 	testProgram(t, "docs/guides/workflows.md", `package tours
@@ -422,6 +447,7 @@ func TestSessions(t *testing.T) {
 			if run < named {
 				t.Errorf("%s has a file after its last session: nothing runs it", page)
 			}
+			again(t, page, dir, all)
 		})
 	}
 	if pages < 13 {
@@ -500,6 +526,35 @@ func session(t *testing.T, page, dir, text string) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %s\nprints:\n%s\n\nthe page shows:\n%s", page, line, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
+	}
+}
+
+// again runs the program of a page's last session once more, if it keeps something in a file. What the program finds
+// there from the first time neither fails it nor has it wait for ever.
+func again(t *testing.T, page, dir string, all []block) {
+	t.Helper()
+	var last string
+	keeps := false
+	for _, b := range all {
+		if b.language == "console" {
+			last = b.text
+		}
+		keeps = keeps || b.name != "" && strings.Contains(b.text, "sqlite.Open(")
+	}
+	line, _, _ := strings.Cut(strings.TrimPrefix(last, "$ "), "\n")
+	variables, ok := strings.CutSuffix(line, "go run . 2>/dev/null")
+	if !ok || !keeps {
+		return
+	}
+	program := filepath.Join(t.TempDir(), "program")
+	if out, err := command(dir, "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%s: go build: %v\n%s", page, err, out)
+	}
+	cmd := command(dir, program)
+	cmd.Env = append(os.Environ(), strings.Fields(variables)...)
+	defer time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() }).Stop()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%s: the second run of its program, which has a minute: %v\n%s", page, err, out)
 	}
 }
 

@@ -186,9 +186,10 @@ func (a *Activity[In, Out]) With(o Options) *Activity[In, Out] {
 }
 
 // Do runs the activity and waits for its outcome. The error is an *Error if all
-// attempts failed, and engine.ErrCancelled if the workflow was cancelled; with an
-// idempotency key also an *IndeterminateError, a *ResultUnavailableError or a
-// *ContradictionError.
+// attempts failed; engine.ErrCancelled if the workflow was cancelled; engine.ErrTimeout if
+// the time of Run.WithTimeout has passed; engine.ErrForeignRun. With an idempotency key it
+// may also be an *IndeterminateError, a *ResultUnavailableError or a *ContradictionError.
+// Without one, an *Error that wraps engine.ErrInvalid says that in cannot be encoded.
 func (a *Activity[In, Out]) Do(run Runner, in In) (Out, error) {
 	return future.Await[Out](run, a.begin(run, in))
 }

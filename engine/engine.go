@@ -64,7 +64,7 @@ func readClocks() journal.Reading {
 }
 
 // New checks the configuration and the store and returns an engine. The engine
-// executes nothing until Run is called. The error joins a *ConfigError for each
+// executes nothing until Run is called: what it starts waits for Run, or for another engine. The error joins a *ConfigError for each
 // mistake in c; or it is a *CheckpointOwnershipCapabilityError, an
 // *OwnershipModeError, or the store's. New claims no run. If the store is new, it
 // writes two small records about it.

@@ -56,8 +56,9 @@ func (e *Engine) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 }
 
 // History yields a workflow's checkpoints, from the first. An error ends the
-// sequence: one that wraps storage.ErrCorrupt for a missing or damaged checkpoint,
-// ErrNotFound, also if the workflow is purged meanwhile, or one of the store.
+// sequence: one that wraps storage.ErrCorrupt for a missing or damaged checkpoint;
+// ErrNotFound, also if the workflow is purged meanwhile; ErrBusy if it continues as new meanwhile, and
+// the rest of what was being read is gone; ErrInvalid, ErrClosed, the store's.
 func (e *Engine) History(ctx context.Context, id string) iter.Seq2[checkpoint.Checkpoint, error] {
 	return e.reader.History(ctx, id)
 }
@@ -155,7 +156,8 @@ func (e *Engine) ActiveDeployment(ctx context.Context) (string, error) {
 // no such operation, it has its outcome, or no Attention names it where that is required;
 // ErrInvalid for an answer that an operator cannot give, or a result that is too large or
 // not of the activity's type; a *TerminalError for a workflow that has ended, which must
-// be resumed first; ErrNotFound, ErrClosed.
+// be resumed first; ErrNotFound, ErrClosed, storage.ErrFutureFormat if only a newer release understands the
+// workflow.
 //
 // This engine knows the result type of an activity in Config.Activities, and of one that
 // its runs have called. It also takes a json.RawMessage that can be decoded as the type.
@@ -199,8 +201,9 @@ func (e *Engine) Label(ctx context.Context, id string, labels map[string]string,
 // Errors: a *TerminalError for a workflow that completed or was cancelled;
 // ErrNotApplicable for one that is running and not held, for one that has undone its
 // calls, for a child whose parent has been told how it ended (a parent that had ended
-// before was not told), and after it was resumed a hundred times; ErrNotFound, ErrInvalid, ErrClosed,
-// the store's.
+// before was not told), and after it was resumed a hundred times; a *signal.TokenError if another run
+// has the token of one of its hooks by now; ErrNotFound, ErrInvalid, ErrClosed, storage.ErrFutureFormat if
+// only a newer release understands the workflow, the store's.
 func (e *Engine) Resume(ctx context.Context, id string, by Actor) error {
 	return e.admin.Resume(ctx, id, by)
 }
@@ -210,7 +213,8 @@ func (e *Engine) Resume(ctx context.Context, id string, by Actor) error {
 // acceptance is indeterminate; then it may be sent again. A run that is held because it
 // cannot decode the signal continues. The workflow's record has the action at once, and
 // the history has it from the next checkpoint on. Errors: ErrNotApplicable if no such
-// signal waits, ErrNotFound, ErrInvalid, ErrClosed.
+// signal waits, ErrNotFound, ErrInvalid, ErrClosed, storage.ErrFutureFormat if only a newer release understands
+// the workflow.
 func (e *Engine) ClearSignal(ctx context.Context, id, name, signalID string, by Actor) error {
 	return e.admin.ClearSignal(ctx, id, name, signalID, by)
 }
@@ -219,7 +223,8 @@ func (e *Engine) ClearSignal(ctx context.Context, id, name, signalID string, by 
 // id may then be used again, but its numbers are not reused. If this engine has a
 // Config.Archive, the workflow is archived first; if that fails, it stays, and Purge returns
 // the error. Errors: ErrNotFound, ErrNotApplicable for a workflow that has not ended,
-// ErrProtected, ErrInvalid. If a purge was interrupted, another call of Purge finishes it, or
+// ErrProtected, ErrInvalid, ErrClosed, storage.ErrFutureFormat if only a newer release understands the
+// workflow. If a purge was interrupted, another call of Purge finishes it, or
 // the next start of the id, or later an engine.
 func (e *Engine) Purge(ctx context.Context, id string, by Actor) error {
 	return e.admin.Purge(ctx, id, by)
@@ -261,8 +266,8 @@ func (e *Engine) Unprotect(ctx context.Context, id string, by Actor) error {
 // may be edited before the file is passed on. Those of another codec are written as
 // bytes. Of a workflow that has not ended, Export writes the history up to now.
 //
-// Errors: ErrNotFound, also if the workflow is purged meanwhile, ErrInvalid,
-// ErrClosed, the store's, w's. After an error, w has only a part of the history.
+// Errors: ErrNotFound, also if the workflow is purged meanwhile, ErrBusy if it continues as new
+// meanwhile, ErrInvalid, ErrClosed, storage.ErrCorrupt, the store's, w's. After an error, w has only a part of the history.
 func (e *Engine) Export(ctx context.Context, id string, w io.Writer) error {
 	return e.reader.Export(ctx, id, w)
 }

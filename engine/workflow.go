@@ -153,8 +153,11 @@ type Handle[Out any] struct {
 func (h *Handle[Out]) ID() string { return h.id }
 
 // Result waits until the workflow has ended and returns its result. Errors: a
-// *WorkflowError if it failed, ErrCancelled, ErrNotFound (also if the id belongs
-// to a workflow of another name, or if it was purged meanwhile), the context's.
+// *WorkflowError if it failed; ErrCancelled; ErrNotFound, also if the id belongs
+// to a workflow of another name, or if it was purged meanwhile; a *DecodeError if the result is not
+// an Out; an *InterruptedError if ctx ends; ErrInvalid, ErrClosed, the store's.
+//
+// Without an engine that runs, Result waits. Info.Waiting of Describe then has "an engine: none runs".
 func (h *Handle[Out]) Result(ctx context.Context) (Out, error) {
 	var out Out
 	err := h.client.Result(ctx, h.id, h.workflow, &out)
@@ -172,7 +175,8 @@ func (h *Handle[Out]) Cancel(ctx context.Context, by Actor) error {
 	return h.client.Cancel(ctx, h.id, by)
 }
 
-// Describe returns the state of the workflow.
+// Describe returns the state of the workflow, without waiting for it. Errors: ErrNotFound, an
+// *InterruptedError if ctx ends, ErrInvalid, ErrClosed, the store's.
 func (h *Handle[Out]) Describe(ctx context.Context) (Info, error) {
 	return h.client.Describe(ctx, h.id)
 }
@@ -205,7 +209,8 @@ func (w *Workflow[In, Out]) Go(run *Run, in In) *future.Future[Out] {
 
 // Detach starts the workflow without a parent and returns its id. An empty id stands for
 // one that is derived from the run and the operation. The run and the workflow end
-// independently of each other.
+// independently of each other. Errors: an *ExistsError if the id is taken, whatever the input;
+// ErrInvalid; ErrCancelled; ErrTimeout if the time of Run.WithTimeout has passed.
 func (w *Workflow[In, Out]) Detach(run *Run, id string, in In) (string, error) {
 	op := run.handle().StartDetached(w.Name, w.Defaults, id, in)
 	if err := run.Await(op, nil); err != nil {

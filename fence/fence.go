@@ -12,8 +12,12 @@
 //	tx, err := db.BeginTx(ctx, nil)
 //	...
 //	info := activity.InfoFrom(ctx)
-//	if err := fence.Guard(ctx, tx, info.WorkflowID, info.FencingToken); err != nil {
-//		return err // ErrStale: the transaction is rolled back
+//	err = fence.Guard(ctx, tx, info.WorkflowID+"/"+info.Operation, info.FencingToken)
+//	if errors.Is(err, fence.ErrStale) {
+//		err = activity.NoEffect(err) // a later attempt was here, and tx is rolled back
+//	}
+//	if err != nil {
+//		return err
 //	}
 //	tx.ExecContext(ctx, `UPDATE stock SET reserved = reserved + 1 WHERE item = $1`, item)
 //	...
@@ -30,6 +34,12 @@
 //     the name of the resource must begin with the workflow's id. If several operations
 //     of one workflow run at once, give each a resource of its own: WorkflowID and
 //     Operation.
+//   - The token of a context that is not an attempt's is 0, which a guard refuses. A test makes the
+//     context with activity.NewContext.
+//   - The table has a row for each resource, and nothing deletes it. Delete the rows of a workflow when it has
+//     ended and no process that has executed it can still run, such as when its tombstone is gone
+//     (engine.Config.TombstoneRetention). Keep the highest token of the table: after a restore
+//     engine.Engine.Restored needs it.
 //   - It keeps a former owner out as soon as its successor has called it, and not
 //     before. If a verifier calls Guard and commits before it looks, an effect that it
 //     does not find can no longer happen: see activity.Activity.VerifyFences.

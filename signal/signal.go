@@ -73,14 +73,15 @@ func (s *Signal[T]) SendFrom(run Runner, workflowID string, v T) error {
 // Receive waits for the next signal of this name and consumes it. A payload that cannot
 // be decoded into a T is not consumed: the run is held with the reason
 // engine.ReasonUndecodable, until code that can decode it continues the run, or an operator
-// removes the signal with engine.Engine.ClearSignal.
+// removes the signal with engine.Engine.ClearSignal. The error is engine.ErrCancelled,
+// engine.ErrTimeout if the time of Run.WithTimeout has passed, or engine.ErrForeignRun.
 func (s *Signal[T]) Receive(run Runner) (T, error) {
 	v, _, err := s.receive(run, nil)
 	return v, err
 }
 
 // ReceiveWithin waits for at most d, across restarts. With a d of zero or less it does
-// not wait. It returns false if no signal came.
+// not wait. It returns false if no signal came. Errors are those of Receive.
 func (s *Signal[T]) ReceiveWithin(run Runner, d time.Duration) (v T, ok bool, err error) {
 	return s.receive(run, &d)
 }
@@ -94,7 +95,7 @@ func (s *Signal[T]) Next(run Runner) *future.Future[T] {
 }
 
 // Drain receives signals, each with a checkpoint of its own, until the inbox has none
-// of this name.
+// of this name. Errors are those of Receive, and come with what was received before.
 func (s *Signal[T]) Drain(run Runner) (all []T, err error) {
 	for {
 		v, ok, err := s.ReceiveWithin(run, 0)

@@ -74,7 +74,8 @@ var _ storage.Exclusive = (*Store)(nil)
 var maxBatch = storage.Size{Ops: 10_000, Bytes: 64 << 20}
 
 // Open opens the store at path and creates it if it does not exist. A nil o means the
-// defaults.
+// defaults. Errors: storage.ErrInUse, storage.ErrCorrupt, storage.ErrFutureFormat. Others say what is wrong
+// with the path or the file.
 func Open(path string, o *Options) (*Store, error) {
 	var options Options
 	if o != nil {

@@ -18,6 +18,7 @@ import (
 // url is a libpq connection string, either a URL or a list of keywords and values. Of
 // several hosts it uses the first that is neither read-only nor in recovery. The store has at most 20 connections if one engine
 // runs on it, and one more for each other engine. Eleven of them are the pool for reads and [Transact]: pool_max_conns in url is another number.
+// Errors: ErrTransactionPooling, storage.ErrFutureFormat. Others say what is wrong with url, the server or the table.
 func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 	full := withDefaults(o)
 	config, err := pgxpool.ParseConfig(url)

@@ -104,6 +104,8 @@ var maxBatch = storage.Size{Ops: 10_000, Bytes: 64 << 20}
 // the defaults. The files that it creates are for the user of this process only, with mode 0600. For
 // others, change the mode of the database while it is closed, or create an empty file before: SQLite
 // gives its -wal and -shm the same mode. The .lock is for those who write.
+//
+// Errors: storage.ErrInUse, storage.ErrCorrupt. Others say what is wrong with the path, the options or the file.
 func Open(path string, o *Options) (*Store, error) {
 	s, err := open(path, o)
 	if err != nil {
