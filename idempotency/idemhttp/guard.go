@@ -172,14 +172,15 @@ func (a *answer) sendReleased(ctx context.Context, w http.ResponseWriter) {
 	a.send(w)
 }
 
-// passesOn reports whether the handler's answer is one that a guard inside has not stored.
-func (x *exchange) passesOn(b *buffer) bool {
-	mark := x.mark.Load()
-	if mark == nil {
-		return false
+// answered returns the handler's answer, and whether nothing has happened: the handler said so, or it passes on what a
+// guard inside has not stored.
+func (x *exchange) answered(b *buffer) (a *answer, noEffect bool) {
+	a, noEffect = b.answer(), x.noEffect.Load()
+	if mark := x.mark.Load(); mark != nil {
+		noEffect = noEffect || a.header.Get(releasedHeader) == *mark
+		a.header.Del(releasedHeader)
 	}
-	defer b.sent.Del(releasedHeader)
-	return b.sent.Get(releasedHeader) == *mark
+	return a, noEffect
 }
 
 // unsealed is the error of a handler whose answer its client gets, although it is not stored.
@@ -199,11 +200,11 @@ func (x *exchange) run(ctx context.Context) (Response, error) {
 	b := newBuffer(x.w)
 	o := ending{panicked: x.call(ctx, b)}
 	o.late = ctx.Err() != nil
-	o.noEffect = x.noEffect.Load() || x.passesOn(b)
-	o.status = b.status
+	o.status = b.status // still 0 if the handler did not set one
+	var a *answer
+	a, o.noEffect = x.answered(b)
 	fate := o.judge(x.ServerErrors)
 
-	a := b.answer()
 	if p := o.problem(fate); p != nil {
 		a = p.answer(x.w.Header())
 	}
