@@ -136,7 +136,7 @@ type exchange struct {
 	body    []byte
 
 	noEffect atomic.Bool            // the handler said so
-	mark     atomic.Pointer[string] // of the answers of guards inside the handler that are not stored; nil: there are none
+	mark     atomic.Pointer[string] // of what guards inside the handler refuse or release; nil: nothing yet
 	answer   *answer                // the handler's, if it is sealed
 }
 
@@ -156,8 +156,11 @@ func NoEffect(ctx context.Context) {
 	}
 }
 
-// releasedHeader is a header field of an answer that a guard does not store, if there is a guard around it, which takes it out.
+// releasedHeader is a header field of an answer that a guard does not store, if there is a guard around it, which takes it out. It has
+// the status, because a handler may merge header fields of such an answer into its own.
 const releasedHeader = "Weft-Released"
+
+func (a *answer) released(mark string) string { return fmt.Sprint(a.status, " ", mark) }
 
 // sendReleased sends an answer that is not stored. If it becomes the answer of a handler with a guard around it, that one
 // does not store it either. The handler may also have called this guard for a part of its work, and answer for itself.
@@ -167,17 +170,17 @@ func (a *answer) sendReleased(ctx context.Context, w http.ResponseWriter) {
 		if !outer.mark.CompareAndSwap(nil, &mark) {
 			mark = *outer.mark.Load()
 		}
-		a.header.Set(releasedHeader, mark)
+		a.header.Set(releasedHeader, a.released(mark))
 	}
 	a.send(w)
 }
 
-// answered returns the handler's answer, and whether nothing has happened: the handler said so, or it passes on what a
-// guard inside has not stored.
+// answered returns the handler's answer, and whether nothing has happened: the handler said so, or it passes on, with its
+// header and status, what a guard inside has refused or released.
 func (x *exchange) answered(b *buffer) (a *answer, noEffect bool) {
 	a, noEffect = b.answer(), x.noEffect.Load()
 	if mark := x.mark.Load(); mark != nil {
-		noEffect = noEffect || a.header.Get(releasedHeader) == *mark
+		noEffect = noEffect || a.header.Get(releasedHeader) == a.released(*mark)
 		a.header.Del(releasedHeader)
 	}
 	return a, noEffect
