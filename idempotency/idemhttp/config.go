@@ -72,7 +72,8 @@ type Config struct {
 
 	// Exempt are patterns, as of http.ServeMux, of requests that pass without a key, such as webhooks that
 	// the provider repeats with an id of its own. A request whose path is not clean, which http.ServeMux
-	// redirects, or has an escaped slash does not match.
+	// redirects, or has an escaped slash does not match. Inside another guard,
+	// the handler of such a request writes into a buffer, too.
 	Exempt []string
 
 	// OnAbandoned says what follows for a request whose outcome is unknown. The default is Hold: the client

@@ -38,7 +38,7 @@ type guarded struct {
 
 func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if safe(r.Method) || g.exempt.has(r) {
-		g.next.ServeHTTP(w, r)
+		g.pass(w, r)
 		return
 	}
 	to := routeOf(g.next, r)
@@ -54,6 +54,33 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p != nil {
 		g.log(r, p)
 		p.answer(w.Header()).sendReleased(r.Context(), w)
+	}
+}
+
+// pass serves a request that needs no key. If there is a guard around this one, the request may be a part of what that guards.
+// So NoEffect must not mark that as a whole: a safe request has no exchange, and an exempt one, which may be the whole, has its own.
+func (g *guarded) pass(w http.ResponseWriter, r *http.Request) {
+	if exchangeFrom(r.Context()) == nil {
+		g.next.ServeHTTP(w, r)
+		return
+	}
+	serve := func(w http.ResponseWriter, x *exchange) {
+		q := r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+		g.next.ServeHTTP(w, q)
+		r.Pattern = q.Pattern // for middleware that logs it
+	}
+	if safe(r.Method) {
+		serve(w, nil)
+		return
+	}
+	x, b := &exchange{guarded: g}, newBuffer(w)
+	serve(b, x)
+	silent := b.status == 0 && r.Context().Err() != nil
+	switch a, noEffect := x.answered(b); {
+	case noEffect:
+		a.sendReleased(r.Context(), w)
+	case !silent: // otherwise the guard around it answers that it took too long
+		a.send(w)
 	}
 }
 
@@ -150,6 +177,10 @@ func exchangeFrom(ctx context.Context) *exchange {
 // NoEffect says, in a guarded handler, that nothing has happened, whatever the status of the answer. The
 // client gets the answer, it is not stored, and the next request with the key runs. Call it when the answer
 // is decided: a panic after it is a panic all the same. With another context it does nothing.
+//
+// Called for a request that a guarded handler has sent through another guard, also an exempt one, it counts for the
+// handler's own request only if the answer is passed on, with its header and status, and called for a GET, HEAD,
+// OPTIONS or TRACE never.
 func NoEffect(ctx context.Context) {
 	if x := exchangeFrom(ctx); x != nil {
 		x.noEffect.Store(true)
