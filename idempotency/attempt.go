@@ -129,7 +129,7 @@ func (a *attempt) reserved(ctx context.Context) (err error) {
 func (a *attempt) callReserve(ctx context.Context) (_ Reservation, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("idempotency: Reserve of %s: %w", a.name, payload.Panicked(p))
+			err = fmt.Errorf("idempotency: Reserve of %s: %w", a.name, panicked(p))
 		}
 		err = notInvalid(err)
 	}()
@@ -302,7 +302,7 @@ func (a *attempt) call(ctx context.Context, r *returned) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.config.Logger.Error("idempotency: Run panicked", "idempotency_key", a.hash, "effect", a.name, "panic", p, "stack", string(debug.Stack()))
-			r.err = activity.Unmarked(payload.Panicked(p)) // p may be an error of another effect
+			r.err = panicked(p)
 		}
 	}()
 	r.out, r.err = a.run(ctx)

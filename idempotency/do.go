@@ -145,7 +145,7 @@ func (e *Effect[In, Out]) job(l *Ledger, k Key, in In) (j *job, err error) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			j, err = nil, fmt.Errorf("%w: the input of %s: %w", ErrInvalid, e.Name, payload.Panicked(p))
+			j, err = nil, fmt.Errorf("%w: the input of %s: %w", ErrInvalid, e.Name, panicked(p))
 		}
 	}()
 	j = &job{
@@ -241,7 +241,7 @@ func onlyAdds(d canon.Diff) bool {
 func rereading(j *job, stored []byte) (again []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = payload.Panicked(p)
+			err = panicked(p)
 		}
 	}()
 	return j.reread(stored)
@@ -287,7 +287,7 @@ func (l *Ledger) setRequest(ctx context.Context, j *job, e *entry.Entry) error {
 func (l *Ledger) encode(ctx context.Context, v any) (p payload.Payload, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = payload.Panicked(r)
+			err = panicked(r)
 		}
 	}()
 	return l.codecs.Encode(context.WithoutCancel(ctx), v)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/internal/payload"
 )
 
 // Errors to test with errors.Is. The types below wrap the one of their name.
@@ -155,6 +156,9 @@ type ConfigError struct{ Field, Problem string }
 func (e *ConfigError) Error() string { return fmt.Sprintf("idempotency: %s %s", e.Field, e.Problem) }
 
 func (e *ConfigError) Unwrap() error { return ErrInvalid }
+
+// panicked returns the error of a panic of user code. The panic may be with the error of another effect, whose marks do not count.
+func panicked(p any) error { return activity.Unmarked(payload.Panicked(p)) }
 
 func withCause(sentinel, cause error) []error {
 	if cause == nil {

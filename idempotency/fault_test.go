@@ -451,6 +451,49 @@ func TestPanicWithNoEffectMayHaveHappened(t *testing.T) {
 	}
 }
 
+// A marking codec panics with the marked error of another effect.
+type marking struct{ scrambler }
+
+func (marking) Encode(context.Context, any) ([]byte, error) { panic(errMarked) }
+
+var errMarked = activity.NoEffect(activity.Permanent(errBroke))
+
+// User code may panic with the error of another effect. Its marks say nothing of this one, nor of one whose Run returns what Do did.
+func TestPanicsHaveNoMarks(t *testing.T) {
+	for name, change := range map[string]func(*idempotency.Effect[event, string], *idempotency.Config){
+		"Reserve": func(e *idempotency.Effect[event, string], _ *idempotency.Config) {
+			e.Reserve = func(context.Context, event) (idempotency.Reservation, error) { panic(errMarked) }
+		},
+		"Order.Version": func(e *idempotency.Effect[event, string], _ *idempotency.Config) {
+			e.Order.Version = func(event) string { panic(errMarked) }
+		},
+		"Order.Compare": func(e *idempotency.Effect[event, string], _ *idempotency.Config) {
+			e.Order.Compare = func(a, b string) (int, error) {
+				if a != b { // one of them is stored
+					panic(errMarked)
+				}
+				return 0, nil
+			}
+		},
+		"codec": func(_ *idempotency.Effect[event, string], c *idempotency.Config) {
+			c.Codec = marking{scrambler{"marking", 7}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := exclusiveStore()
+			first, second := event{"e1", "a", "1"}, event{"e2", "a", "2"}
+			e := new(mirror).effect(idempotency.VerifyOrHold)
+			if _, err := e.Do(t.Context(), ledger(t, s), keyOf(first), first); err != nil {
+				t.Fatal(err)
+			}
+			_, err := e.Do(t.Context(), ledger(t, s, func(c *idempotency.Config) { change(e, c) }), keyOf(second), second)
+			if !errors.Is(err, errBroke) || activity.IsNoEffect(err) || activity.IsPermanent(err) {
+				t.Errorf("%v; no effect: %v, permanent: %v", err, activity.IsNoEffect(err), activity.IsPermanent(err))
+			}
+		})
+	}
+}
+
 // Section 3: "A claim that lands after its caller left is released", also if the ledger is closed at once, as when a
 // server stops: nothing was run, so no key may stay in doubt.
 func TestCloseReleasesWhatNobodyWaitsFor(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/internal/keys"
-	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -36,7 +35,7 @@ func guarded(compare func(a, b string) (int, error)) func(a, b string) (int, err
 	return func(a, b string) (n int, err error) {
 		defer func() {
 			if p := recover(); p != nil {
-				err = payload.Panicked(p)
+				err = panicked(p)
 			}
 		}()
 		return compare(a, b)

@@ -20,10 +20,10 @@
 // client waiting, until it returns. [idempotency.AttemptFrom] of the context has the key's hash for external
 // systems.
 //
-// What a handler answers is stored if its status is 2xx, 3xx or 4xx. It is not stored, and the next request
-// with the key runs, if the status is 401, 403, 408, 425 or 429, if the handler called [NoEffect], or if it
-// passed on, with its header, what a guard inside it has answered and not stored. After a panic, a timeout and
-// a 5xx, the effect may have happened: see Config.ServerErrors. An error of an [idempotency.Effect] inside the
+// What a handler answers is stored if its status is 2xx, 3xx or 4xx. It is not stored but released, and the next
+// request with the key runs, if the status is 401, 403, 408, 425 or 429, if the handler called [NoEffect], or if it
+// passed on, with its header and status, what a guard inside it has refused or released. After a panic, a timeout
+// and a 5xx, the effect may have happened: see Config.ServerErrors. An error of an [idempotency.Effect] inside the
 // handler goes to [Fail].
 package idemhttp
 
@@ -72,7 +72,8 @@ type Config struct {
 
 	// Exempt are patterns, as of http.ServeMux, of requests that pass without a key, such as webhooks that
 	// the provider repeats with an id of its own. A request whose path is not clean, which http.ServeMux
-	// redirects, or has an escaped slash does not match.
+	// redirects, or has an escaped slash does not match. Inside another guard,
+	// the handler of such a request writes into a buffer, too.
 	Exempt []string
 
 	// OnAbandoned says what follows for a request whose outcome is unknown. The default is Hold: the client

@@ -38,7 +38,7 @@ type guarded struct {
 
 func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if safe(r.Method) || g.exempt.has(r) {
-		g.next.ServeHTTP(w, r)
+		g.pass(w, r)
 		return
 	}
 	to := routeOf(g.next, r)
@@ -54,6 +54,33 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p != nil {
 		g.log(r, p)
 		p.answer(w.Header()).sendReleased(r.Context(), w)
+	}
+}
+
+// pass serves a request that needs no key. If there is a guard around this one, the request may be a part of what that guards.
+// So NoEffect must not mark that as a whole: a safe request has no exchange, and an exempt one, which may be the whole, has its own.
+func (g *guarded) pass(w http.ResponseWriter, r *http.Request) {
+	if exchangeFrom(r.Context()) == nil {
+		g.next.ServeHTTP(w, r)
+		return
+	}
+	serve := func(w http.ResponseWriter, x *exchange) {
+		q := r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+		g.next.ServeHTTP(w, q)
+		r.Pattern = q.Pattern // for middleware that logs it
+	}
+	if safe(r.Method) {
+		serve(w, nil)
+		return
+	}
+	x, b := &exchange{guarded: g}, newBuffer(w)
+	serve(b, x)
+	silent := b.status == 0 && r.Context().Err() != nil
+	switch a, noEffect := x.answered(b); {
+	case noEffect:
+		a.sendReleased(r.Context(), w)
+	case !silent: // otherwise the guard around it answers that it took too long
+		a.send(w)
 	}
 }
 
@@ -136,7 +163,7 @@ type exchange struct {
 	body    []byte
 
 	noEffect atomic.Bool            // the handler said so
-	mark     atomic.Pointer[string] // of the answers of guards inside the handler that are not stored; nil: there are none
+	mark     atomic.Pointer[string] // of what guards inside the handler refuse or release; nil: nothing yet
 	answer   *answer                // the handler's, if it is sealed
 }
 
@@ -150,14 +177,21 @@ func exchangeFrom(ctx context.Context) *exchange {
 // NoEffect says, in a guarded handler, that nothing has happened, whatever the status of the answer. The
 // client gets the answer, it is not stored, and the next request with the key runs. Call it when the answer
 // is decided: a panic after it is a panic all the same. With another context it does nothing.
+//
+// Called for a request that a guarded handler has sent through another guard, also an exempt one, it counts for the
+// handler's own request only if the answer is passed on, with its header and status, and called for a GET, HEAD,
+// OPTIONS or TRACE never.
 func NoEffect(ctx context.Context) {
 	if x := exchangeFrom(ctx); x != nil {
 		x.noEffect.Store(true)
 	}
 }
 
-// releasedHeader is a header field of an answer that a guard does not store, if there is a guard around it, which takes it out.
+// releasedHeader is a header field of an answer that a guard does not store, if there is a guard around it, which takes it out. It has
+// the status, because a handler may merge header fields of such an answer into its own.
 const releasedHeader = "Weft-Released"
+
+func (a *answer) released(mark string) string { return fmt.Sprint(a.status, " ", mark) }
 
 // sendReleased sends an answer that is not stored. If it becomes the answer of a handler with a guard around it, that one
 // does not store it either. The handler may also have called this guard for a part of its work, and answer for itself.
@@ -167,19 +201,20 @@ func (a *answer) sendReleased(ctx context.Context, w http.ResponseWriter) {
 		if !outer.mark.CompareAndSwap(nil, &mark) {
 			mark = *outer.mark.Load()
 		}
-		a.header.Set(releasedHeader, mark)
+		a.header.Set(releasedHeader, a.released(mark))
 	}
 	a.send(w)
 }
 
-// passesOn reports whether the handler's answer is one that a guard inside has not stored.
-func (x *exchange) passesOn(b *buffer) bool {
-	mark := x.mark.Load()
-	if mark == nil {
-		return false
+// answered returns the handler's answer, and whether nothing has happened: the handler said so, or it passes on, with its
+// header and status, what a guard inside has refused or released.
+func (x *exchange) answered(b *buffer) (a *answer, noEffect bool) {
+	a, noEffect = b.answer(), x.noEffect.Load()
+	if mark := x.mark.Load(); mark != nil {
+		noEffect = noEffect || a.header.Get(releasedHeader) == a.released(*mark)
+		a.header.Del(releasedHeader)
 	}
-	defer b.sent.Del(releasedHeader)
-	return b.sent.Get(releasedHeader) == *mark
+	return a, noEffect
 }
 
 // unsealed is the error of a handler whose answer its client gets, although it is not stored.
@@ -199,11 +234,11 @@ func (x *exchange) run(ctx context.Context) (Response, error) {
 	b := newBuffer(x.w)
 	o := ending{panicked: x.call(ctx, b)}
 	o.late = ctx.Err() != nil
-	o.noEffect = x.noEffect.Load() || x.passesOn(b)
-	o.status = b.status
+	o.status = b.status // still 0 if the handler did not set one
+	var a *answer
+	a, o.noEffect = x.answered(b)
 	fate := o.judge(x.ServerErrors)
 
-	a := b.answer()
 	if p := o.problem(fate); p != nil {
 		a = p.answer(x.w.Header())
 	}

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weft-go/weft/activity"
@@ -130,40 +131,76 @@ func TestGuardInGuard(t *testing.T) {
 	h.want(t, 0)
 }
 
-// What a guard has released, one around it with another endpoint does not store either.
+// passOn answers as h does. Of a 200 without a body it calls neither WriteHeader nor Write.
+func passOn(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got := httptest.NewRecorder()
+		h.ServeHTTP(got, r)
+		maps.Copy(w.Header(), got.Header())
+		if got.Code != 200 {
+			w.WriteHeader(got.Code)
+		}
+		io.Copy(w, got.Body)
+	})
+}
+
+// What a guard has released, one around it with another endpoint does not store either, whether its handler is the inner guard
+// or passes its answer on, and whether it needs a key there. The client does not see how the guards tell each other.
 func TestReleasedInAGuard(t *testing.T) {
+	exempt := guard(t, idemhttp.Config{Exempt: []string{"POST /admin/jobs"}})
 	for name, c := range map[string]struct {
 		first  http.HandlerFunc
 		status int
 	}{
 		"fail":      {func(w http.ResponseWriter, r *http.Request) { idemhttp.Fail(w, r, &idempotency.InProgressError{}) }, 409},
 		"no effect": {func(w http.ResponseWriter, r *http.Request) { idemhttp.NoEffect(r.Context()) }, 200},
+		"no effect at the end": {func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(409)
+			idemhttp.NoEffect(r.Context())
+		}, 409},
 	} {
-		t.Run(name, func(t *testing.T) {
-			calls := 0
-			admin := http.NewServeMux()
-			admin.HandleFunc("POST /admin/jobs", func(w http.ResponseWriter, r *http.Request) {
-				if calls++; calls == 1 {
-					c.first(w, r)
-					return
+		for way, inner := range map[string]func(g func(http.Handler) http.Handler, h http.Handler) http.Handler{
+			"mounted":           func(g func(http.Handler) http.Handler, h http.Handler) http.Handler { return g(h) },
+			"passed on":         func(g func(http.Handler) http.Handler, h http.Handler) http.Handler { return passOn(g(h)) },
+			"exempt":            func(_ func(http.Handler) http.Handler, h http.Handler) http.Handler { return exempt(h) },
+			"exempt, passed on": func(_ func(http.Handler) http.Handler, h http.Handler) http.Handler { return passOn(exempt(h)) },
+			"guard in exempt":   func(g func(http.Handler) http.Handler, h http.Handler) http.Handler { return exempt(passOn(g(h))) },
+			"passed on by who says the same": func(g func(http.Handler) http.Handler, h http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					passOn(g(h)).ServeHTTP(w, r)
+					if w.Header().Get("Weft-Released") != "" { // only of the first answer
+						idemhttp.NoEffect(r.Context())
+					}
+				})
+			},
+		} {
+			t.Run(name+" "+way, func(t *testing.T) {
+				calls := 0
+				admin := http.NewServeMux()
+				admin.HandleFunc("POST /admin/jobs", func(w http.ResponseWriter, r *http.Request) {
+					if calls++; calls == 1 {
+						c.first(w, r)
+						return
+					}
+					io.WriteString(w, "done")
+				})
+				g := guard(t, idemhttp.Config{})
+				mux := http.NewServeMux()
+				mux.Handle("/admin/", inner(g, admin))
+				s := serve(t, g(mux))
+				r := s.do(call{path: "/admin/jobs"})
+				if r.status != c.status || r.replayed || r.header.Get("Weft-Released") != "" {
+					t.Errorf("%d %s %v, want %d", r.status, r.body, r.header, c.status)
 				}
-				io.WriteString(w, "done")
+				s.answered(s.do(call{path: "/admin/jobs"}), 200, "done", false)
+				s.answered(s.do(call{path: "/admin/jobs"}), 200, "done", true)
 			})
-			g := guard(t, idemhttp.Config{})
-			mux := http.NewServeMux()
-			mux.Handle("/admin/", g(admin))
-			s := serve(t, g(mux))
-			if r := s.do(call{path: "/admin/jobs"}); r.status != c.status || r.replayed {
-				t.Errorf("%d %s, want %d", r.status, r.body, c.status)
-			}
-			s.answered(s.do(call{path: "/admin/jobs"}), 200, "done", false)
-			s.answered(s.do(call{path: "/admin/jobs"}), 200, "done", true)
-		})
+		}
 	}
 }
 
 // A handler may call another guarded handler for a part of its work, and answer for itself. What that one has released
-// says nothing of the whole, also if the answers are alike.
+// says nothing of the whole, also if the answers are alike, or if the whole has all header fields of the part and another status.
 func TestReleasedPartOfAGuardedHandler(t *testing.T) {
 	for name, part := range map[string]http.HandlerFunc{
 		"status": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTooManyRequests) },
@@ -174,45 +211,56 @@ func TestReleasedPartOfAGuardedHandler(t *testing.T) {
 		"nothing": func(w http.ResponseWriter, r *http.Request) { idemhttp.NoEffect(r.Context()) },
 		"fail":    func(w http.ResponseWriter, r *http.Request) { idemhttp.Fail(w, r, &idempotency.InProgressError{}) },
 	} {
-		for _, status := range []int{200, 204, 409} {
-			t.Run(fmt.Sprint(name, " ", status), func(t *testing.T) {
-				g := guard(t, idemhttp.Config{})
-				parts, calls := 0, 0
-				inner := g(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { parts++; part(w, r) }))
-				mux := http.NewServeMux()
-				mux.HandleFunc("POST /batch", func(w http.ResponseWriter, r *http.Request) {
-					calls++
-					q := httptest.NewRequestWithContext(r.Context(), "POST", "/part", nil)
-					q.Header = r.Header.Clone()
-					inner.ServeHTTP(httptest.NewRecorder(), q)
-					w.WriteHeader(status)
-					io.WriteString(w, "whole")
+		for _, request := range []string{"POST /part", "POST /exempt", "GET /part"} {
+			for _, status := range []int{200, 204, 207, 409} {
+				t.Run(fmt.Sprint(name, " ", request, " ", status), func(t *testing.T) {
+					g := guard(t, idemhttp.Config{Exempt: []string{"POST /exempt"}})
+					parts, calls := 0, 0
+					inner := g(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { parts++; part(w, r) }))
+					mux := http.NewServeMux()
+					mux.HandleFunc("POST /batch", func(w http.ResponseWriter, r *http.Request) {
+						calls++
+						method, path, _ := strings.Cut(request, " ")
+						q := httptest.NewRequestWithContext(r.Context(), method, path, nil)
+						q.Header = r.Header.Clone()
+						got := httptest.NewRecorder()
+						inner.ServeHTTP(got, q)
+						if status == 207 { // no part answers so
+							maps.Copy(w.Header(), got.Header())
+							w.Header().Set("Content-Type", "text/plain")
+						}
+						w.WriteHeader(status)
+						io.WriteString(w, "whole")
+					})
+					s := serve(t, g(mux))
+					body := "whole"
+					if status == 204 {
+						body = ""
+					}
+					s.answered(s.do(call{path: "/batch"}), status, body, false)
+					s.answered(s.do(call{path: "/batch"}), status, body, true)
+					if calls != 1 || parts != 1 {
+						t.Errorf("%d calls and %d of the part, want one of each", calls, parts)
+					}
 				})
-				s := serve(t, g(mux))
-				body := "whole"
-				if status == 204 {
-					body = ""
-				}
-				s.answered(s.do(call{path: "/batch"}), status, body, false)
-				s.answered(s.do(call{path: "/batch"}), status, body, true)
-				if calls != 1 || parts != 1 {
-					t.Errorf("%d calls and %d of the part, want one of each", calls, parts)
-				}
-			})
+			}
 		}
 	}
 }
 
-// Of several parts a handler passes on the answer of one. The client does not see how the guards tell each other.
+// Of several parts a handler passes on the answer of one, with its header and status. The body may be another one, such as a
+// compressed one.
 func TestHandlerPassesOnAPart(t *testing.T) {
 	g := guard(t, idemhttp.Config{})
 	calls := 0
 	inner := g(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		status := http.StatusTooManyRequests
+		idemhttp.NoEffect(r.Context())
+		status := http.StatusUnprocessableEntity
 		if r.URL.Path == "/first" {
-			status = http.StatusForbidden
+			status = http.StatusConflict // which is stored, if it is the handler's own
 		}
 		w.WriteHeader(status)
+		io.WriteString(w, "of the part")
 	}))
 	s := serve(t, g(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if calls++; calls > 1 {
@@ -228,14 +276,61 @@ func TestHandlerPassesOnAPart(t *testing.T) {
 			first = cmp.Or(first, got)
 		}
 		maps.Copy(w.Header(), first.Header())
-		w.WriteHeader(http.StatusConflict) // which is stored, if it is the handler's own
+		w.WriteHeader(first.Code)
+		io.WriteString(w, "other")
 	})))
 	r := s.do(call{path: "/batch"})
-	if s.answered(r, 409, "", false); len(r.header.Values("Weft-Released")) > 0 {
+	if s.answered(r, 409, "other", false); len(r.header.Values("Weft-Released")) > 0 {
 		t.Error("the client sees the mark")
 	}
 	s.answered(s.do(call{path: "/batch"}), 200, "done", false)
 	s.answered(s.do(call{path: "/batch"}), 200, "done", true)
+}
+
+// A request that needs no key in a guard inside another one: its answer, and middleware between the two, are as without the inner guard.
+func TestExemptInAGuard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := guard(t, idemhttp.Config{Exempt: []string{"POST /"}})
+		mux := http.NewServeMux()
+		mux.HandleFunc("POST /done", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", "/1")
+			w.WriteHeader(201)
+			io.Copy(w, r.Body)
+		})
+		mux.HandleFunc("POST /empty", func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Location", "/1") })
+		mux.HandleFunc("POST /late", func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		mux.HandleFunc("GET /done", func(w http.ResponseWriter, r *http.Request) { w.(http.Flusher).Flush() })
+		s := direct{t, guard(t, idemhttp.Config{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			want := "POST " + r.URL.Path
+			if r.URL.Path == "/part" {
+				got := httptest.NewRecorder()
+				w, r, want = got, httptest.NewRequestWithContext(r.Context(), "GET", "/done", nil), "GET /done"
+			}
+			inner(mux).ServeHTTP(w, r)
+			if r.Pattern != want {
+				t.Errorf("a middleware sees the pattern %q, want %q", r.Pattern, want)
+			}
+		}))}
+		for path, want := range map[string]reply{
+			"/done":  {status: 201, body: "1"},
+			"/empty": {status: 200},
+			"/late":  {status: 503},
+			"/part":  {status: 200},
+		} {
+			r := s.do(call{path: path, body: "1"})
+			if r.status != want.status || want.status != 503 && r.body != want.body || (path == "/done" || path == "/empty") && r.header.Get("Location") != "/1" {
+				t.Errorf("%s: %d %q %v", path, r.status, r.body, r.header)
+			}
+			r = s.do(call{path: path, body: "1"})
+			if want.status == 503 {
+				if r.status != 409 || r.problem.Code != "idempotency_indeterminate" {
+					t.Errorf("%s again: %d %q", path, r.status, r.body)
+				}
+			} else if r.status != want.status || r.body != want.body || !r.replayed {
+				t.Errorf("%s again: %d %q, replayed: %v", path, r.status, r.body, r.replayed)
+			}
+		}
+	})
 }
 
 // Panics of handlers and errors of the store are logged, with what the client does not see.
