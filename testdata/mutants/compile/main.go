@@ -29,7 +29,20 @@ func main() {
 	if filepath.Base(tool) != "compile" || !ours || value(args, "-symabis") != "" || value(args, "-asmhdr") != "" {
 		exit(run(tool, args))
 	}
+	if err := trim(args); err != nil {
+		exit(err)
+	}
 	exit(compile(tool, args, os.Getenv("WEFT_COMPILED")))
+}
+
+// trim has the result name the package and not its folder, of which there are several. Only here: go test -trimpath
+// would have all packages of other modules compiled that are already there.
+func trim(args []string) error {
+	folder, err := os.Getwd()
+	if i := slices.Index(args, "-trimpath"); err == nil && i >= 0 && i+1 < len(args) {
+		args[i+1] += ";" + folder + "=>" + value(args, "-p")
+	}
+	return err
 }
 
 // compile writes what the compiler makes of args, from folder if it is there.
@@ -76,7 +89,7 @@ func inputs(args []string) (string, error) {
 		switch arg := args[i]; {
 		case arg == "-o" || arg == "-buildid" || arg == "-trimpath":
 			// They name folders of this call, and what is in them is the same. No result contains a
-			// name of a folder, because go test has -trimpath.
+			// name of a folder.
 			i++
 		case arg == "-importcfg":
 			i++
