@@ -5,12 +5,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weft-go/weft/control"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
@@ -139,7 +142,7 @@ func (s narrow) Unwrap() storage.Storage { return s.Storage }
 
 func (s narrow) Capabilities() storage.Capabilities {
 	c := s.Storage.Capabilities()
-	c.MaxBatch.Ops = 127
+	c.MaxBatch = storage.Size{Ops: 127, Bytes: 32 << 10}
 	return c
 }
 
@@ -150,69 +153,165 @@ func (s narrow) Commit(ctx context.Context, b storage.Batch) error {
 	return s.Storage.Commit(ctx, b)
 }
 
-// HTTP-7: a key is revoked in one change, however often it was rotated: ten former secrets are valid at most. An earlier
-// release left any number of them valid. They are revoked, too.
-func TestManyFormerSecrets(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		s := narrow{new(memory.Store)}
-		x := planeOn(t, s)
-		secrets := []string{x.do("POST", "/v1/keys", adminSecret, map[string]any{"keyId": "shop", "scopes": []string{"runs:read"}}).is(201).object()["secret"].(string)}
-		valid := map[string]string{} // the records of secrets, as they were before they were rotated out for good
-		for range 80 {
-			for k, v := range dump(t, s) {
-				if _, ok := valid[k]; !ok && strings.HasPrefix(k, "ctl:key:") {
-					valid[k] = v
-				}
-			}
-			secrets = append(secrets, x.do("POST", "/v1/keys/shop/rotate", adminSecret, map[string]any{"graceSeconds": 2592000}).is(200).object()["secret"].(string))
-			x.do("GET", "/v1/runs", secrets[len(secrets)-1], nil).is(200) // so it is no stranger's afterwards
-		}
-		for i, secret := range secrets {
-			want := 401
-			if i >= len(secrets)-11 {
-				want = 200
-			}
-			if got := x.do("GET", "/v1/runs", secret, nil).status; got != want {
-				t.Errorf("secret %d of %d: got %d, want %d", i+1, len(secrets), got, want)
-			}
-			time.Sleep(time.Second)
-		}
-		var earlier storage.Batch
-		for k, v := range valid {
-			earlier.Ops = append(earlier.Ops, storage.Put([]byte(k), []byte(v)))
-		}
-		if err := s.Storage.Commit(t.Context(), earlier); err != nil {
-			t.Fatal(err)
-		}
-		x.do("GET", "/v1/runs", secrets[0], nil).is(200)
-		x.do("DELETE", "/v1/keys/shop", adminSecret, nil).is(204)
-		for i, secret := range secrets {
-			if got := x.do("GET", "/v1/runs", secret, nil).status; got != 401 {
-				t.Errorf("revoked: secret %d of %d: got %d, want 401", i+1, len(secrets), got)
-			}
-			time.Sleep(time.Second)
-		}
-	})
+// recordOf is where the record of a secret is.
+func recordOf(secret string) []byte {
+	hash := sha256.Sum256([]byte(secret))
+	return keys.ControlKey(hex.EncodeToString(hash[:]))
 }
 
-// HTTP-7: the secrets in use are revoked, whatever is wrong with the record of one that is long out of use.
-func TestRevocationBesideADamagedFormerSecret(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
-		x := planeOn(t, s)
-		secrets := []string{x.do("POST", "/v1/keys", adminSecret, map[string]any{"keyId": "shop", "scopes": []string{"runs:read"}}).is(201).object()["secret"].(string)}
-		for range 12 {
-			secrets = append(secrets, x.do("POST", "/v1/keys/shop/rotate", adminSecret, map[string]any{"graceSeconds": 3600}).is(200).object()["secret"].(string))
+// HTTP-7: a key is revoked in one change, however often it was rotated: ten former secrets are valid at most. An earlier
+// release left any number of them valid, and the record of the key as large as a batch takes. They end with the next change of the key.
+func TestManyFormerSecrets(t *testing.T) {
+	for name, change := range map[string]func(x *site, shop control.Key){
+		"it is revoked": func(x *site, _ control.Key) { x.do("DELETE", "/v1/keys/shop", adminSecret, nil).is(204) },
+		"it is rotated": func(x *site, _ control.Key) { x.do("POST", "/v1/keys/shop/rotate", adminSecret, nil).is(200) },
+		"Config.Keys has other scopes": func(x *site, shop control.Key) {
+			shop.Scopes = []string{"deploy:read"}
+			planeOn(x.t, x.store, withKeys(shop))
+		},
+		"Config.Keys has another secret": func(x *site, shop control.Key) {
+			shop.Secret = newSecret
+			planeOn(x.t, x.store, withKeys(shop))
+		},
+	} {
+		t.Run(name, func(t *testing.T) { virtual(t, func(t *testing.T) { formerSecrets(t, change) }) })
+	}
+}
+
+func formerSecrets(t *testing.T, change func(x *site, shop control.Key)) {
+	s := narrow{new(memory.Store)}
+	x := planeOn(t, s)
+	secrets := []string{x.do("POST", "/v1/keys", adminSecret, map[string]any{"keyId": "shop", "scopes": []string{"runs:read"}}).is(201).object()["secret"].(string)}
+	valid := map[string]string{} // the records of secrets, as they were before they were rotated out for good
+	for range 80 {
+		for k, v := range dump(t, s) {
+			if _, ok := valid[k]; !ok && strings.HasPrefix(k, "ctl:key:") {
+				valid[k] = v
+			}
 		}
-		oldest := sha256.Sum256([]byte(secrets[0]))
-		if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put([]byte("ctl:key:"+hex.EncodeToString(oldest[:])), []byte("damaged"))}}); err != nil {
+		secrets = append(secrets, x.do("POST", "/v1/keys/shop/rotate", adminSecret, map[string]any{"graceSeconds": 2592000}).is(200).object()["secret"].(string))
+		x.do("GET", "/v1/runs", secrets[len(secrets)-1], nil).is(200) // so it is no stranger's afterwards
+	}
+	for i, secret := range secrets {
+		want := 401
+		if i >= len(secrets)-11 {
+			want = 200
+		}
+		if got := x.do("GET", "/v1/runs", secret, nil).status; got != want {
+			t.Errorf("secret %d of %d: got %d, want %d", i+1, len(secrets), got, want)
+		}
+		time.Sleep(time.Second)
+	}
+	var id struct {
+		Hashes  [][]byte `cbor:"1,keyasint"`
+		Created int64    `cbor:"2,keyasint"`
+		Changed int64    `cbor:"4,keyasint"`
+	}
+	for i := range secrets {
+		hash := sha256.Sum256([]byte(secrets[len(secrets)-1-i]))
+		id.Hashes = append(id.Hashes, hash[:])
+	}
+	for i := range 350 { // so that two of this record are nearly a batch
+		hash := sha256.Sum256(fmt.Append(nil, i))
+		id.Hashes = append(id.Hashes, hash[:])
+	}
+	at := keys.ControlKeyID("default/default", "shop")
+	raw, err := record.Seal(at, 1, id, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier := storage.Batch{If: []storage.Condition{storage.Present(at)}, Ops: []storage.Op{storage.Put(at, raw)}}
+	for k, v := range valid {
+		earlier.Ops = append(earlier.Ops, storage.Put([]byte(k), []byte(v)))
+	}
+	if err := s.Storage.Commit(t.Context(), earlier); err != nil {
+		t.Fatal(err)
+	}
+	x.do("GET", "/v1/runs", secrets[0], nil).is(200)
+	change(x, control.Key{ID: "shop", Secret: secrets[len(secrets)-1], Scopes: []string{"runs:read"}})
+	for i, secret := range secrets[:len(secrets)-11] {
+		if got := x.do("GET", "/v1/runs", secret, nil).status; got != 401 {
+			t.Errorf("changed: secret %d of %d: got %d, want 401", i+1, len(secrets), got)
+		}
+		time.Sleep(time.Second)
+	}
+	x.do("DELETE", "/v1/keys/shop", adminSecret, nil).is(204)
+	for i, secret := range secrets {
+		if got := x.do("GET", "/v1/runs", secret, nil).status; got != 401 {
+			t.Errorf("revoked: secret %d of %d: got %d, want 401", i+1, len(secrets), got)
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// HTTP-7: nobody is accepted by a secret whose record is damaged or gone, so the key is rotated and revoked as if it had no such secret.
+func TestChangesBesideADamagedSecret(t *testing.T) {
+	for _, damage := range []storage.Op{storage.Put(nil, []byte("damaged")), {Kind: storage.DeleteOp}} {
+		s := new(memory.Store)
+		shop := control.Key{ID: "shop", Secret: "the-first-secret-of-the-shop", Scopes: []string{"runs:read"}}
+		x := serve(t, s, withKeys(shop))
+		rotate := func() string {
+			return x.do("POST", "/v1/keys/shop/rotate", adminSecret, nil).is(200).object()["secret"].(string)
+		}
+		secrets := []string{shop.Secret, rotate()}
+		damaged := func(secret string) {
+			t.Helper()
+			damage.Key = recordOf(secret)
+			if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{damage}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		damaged(secrets[0])
+		secrets = append(secrets, rotate())
+		shop.Secret = newSecret
+		x = serve(t, s, withKeys(shop))
+		damaged(newSecret) // the one in use
+		x.do("POST", "/v1/keys/shop/rotate", adminSecret, nil).fails(500, "damaged")
+		x.do("GET", "/v1/keys", adminSecret, nil).fails(500, "damaged")
+		shop.Secret = "the-newest-secret-of-the-shop"
+		x = serve(t, s, withKeys(shop))
+		damaged(shop.Secret)
+		for _, want := range []int{200, 401} {
+			x.do("GET", "/v1/runs", secrets[1], nil).is(want)
+			x.do("GET", "/v1/runs", secrets[2], nil).is(want)
+			x.do("DELETE", "/v1/keys/shop", adminSecret, nil).is(204)
+		}
+	}
+}
+
+// HTTP-7: a revoked key is revoked again with a secret whose record has come back.
+func TestARecordThatComesBack(t *testing.T) {
+	s := new(memory.Store)
+	x := serve(t, s)
+	raw, err := s.Get(t.Context(), recordOf(readerSecret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(recordOf(readerSecret), raw)}}); err != nil {
 			t.Fatal(err)
 		}
-		x.do("DELETE", "/v1/keys/shop", adminSecret, nil).is(500)
-		for _, secret := range secrets[len(secrets)-2:] {
-			x.do("GET", "/v1/runs", secret, nil).is(401)
-		}
-	})
+		x.do("GET", "/v1/runs", readerSecret, nil).is(200)
+		x.do("DELETE", "/v1/keys/reader", adminSecret, nil).is(204)
+		x.do("GET", "/v1/runs", readerSecret, nil).is(401)
+	}
+}
+
+// HTTP-7: a newer release may accept a secret whose record only that can read. So the key is not said to be revoked, and is not rotated.
+func TestASecretOfANewerRelease(t *testing.T) {
+	s := new(memory.Store)
+	x := serve(t, s)
+	secret := x.do("POST", "/v1/keys/reader/rotate", adminSecret, nil).is(200).object()["secret"].(string)
+	raw, err := record.Seal(recordOf(readerSecret), 2, struct{}{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(recordOf(readerSecret), raw)}}); err != nil {
+		t.Fatal(err)
+	}
+	x.do("DELETE", "/v1/keys/reader", adminSecret, nil).fails(500, "damaged")
+	x.do("POST", "/v1/keys/reader/rotate", adminSecret, nil).fails(500, "damaged")
+	x.do("GET", "/v1/runs", secret, nil).is(200)
 }
 
 // HTTP-7: what is taken from a key of Config.Keys is taken from all its secrets. A former secret in Config.Keys, which

@@ -131,8 +131,8 @@ func (c *checker) binds(name, value ast.Expr, in *function) {
 }
 
 // onlyCalled says that all uses of v in a node are calls of it that are made in the course of that node, or assignments to it. A
-// call in a literal counts if that is called at once itself, or has a local name that is only called. Names that are being looked
-// at are in seen.
+// call in a literal counts if that is called at once or lazily itself, or has a local name that is only called. Names that are being
+// looked at are in seen.
 func (c *checker) onlyCalled(v *types.Var, in ast.Node, seen ...*types.Var) bool {
 	seen = append(slices.Clip(seen), v)
 	other := 0
@@ -171,7 +171,7 @@ func (c *checker) onlyCalled(v *types.Var, in ast.Node, seen ...*types.Var) bool
 		case *ast.CallExpr:
 			count(n.Fun, -1)
 			now[ast.Unparen(n.Fun)] = true
-			if f := c.callee(n); f != nil && f.Pkg() != nil && (callsAtOnce[f.Pkg().Path()] || nameOf(f, nil) == "sync.Once.Do") {
+			if f := c.callee(n); f != nil && f.Pkg() != nil && (callsAtOnce[f.Pkg().Path()] || lazily[nameOf(f, nil)]) {
 				for _, arg := range n.Args {
 					now[ast.Unparen(arg)] = true
 				}

@@ -37,26 +37,24 @@ type keyRecord struct {
 
 	raw     []byte
 	unknown record.Unknown
+	damage  error // why it cannot be read: nobody is accepted by it
 }
 
-// A keyIDRecord has the secrets of a key: ctl:keyid:{ns}:{id}. Every change of a key is also one of
+// A keyIDRecord has the secrets of a key that can be valid: ctl:keyid:{ns}:{id}. Every change of a key is also one of
 // this record, or has the condition that it is unchanged.
 type keyIDRecord struct {
-	Hashes    [][]byte `cbor:"1,keyasint"` // the one in use first, then those before it, the newest first, at most remembered
+	Hashes    [][]byte `cbor:"1,keyasint"` // the one in use first, then those before it, the newest first; an earlier release wrote all
 	CreatedAt int64    `cbor:"2,keyasint"`
 	RevokedAt int64    `cbor:"3,keyasint,omitempty"` // of the key with all its secrets
 	Changed   int64    `cbor:"4,keyasint"`           // always rises: no two states are equal bytes
 
-	raw     []byte
+	at, raw []byte
 	unknown record.Unknown
 }
 
 func (k *keyRecord) namespace() operation.Namespace {
 	return operation.Namespace{Project: k.Project, Environment: k.Environment}
 }
-
-// behind returns the hashes of a key's secrets but so many of the newest.
-func (k *keyIDRecord) behind(n int) [][]byte { return k.Hashes[min(n, len(k.Hashes)):] }
 
 // isOf reports whether k is a secret of the same key as other.
 func (k *keyRecord) isOf(other *keyRecord) bool {
@@ -66,7 +64,7 @@ func (k *keyRecord) isOf(other *keyRecord) bool {
 // valid reports whether the secret is accepted at a time.
 func (k *keyRecord) valid(now time.Time) bool {
 	at := now.UnixMicro()
-	return k.RevokedAt == 0 && (k.ExpiresAt == 0 || at < k.ExpiresAt) && (k.Until == 0 || at < k.Until)
+	return k.damage == nil && k.RevokedAt == 0 && (k.ExpiresAt == 0 || at < k.ExpiresAt) && (k.Until == 0 || at < k.Until)
 }
 
 // newSecret returns a secret of 32 random bytes.
@@ -95,9 +93,9 @@ func readSecret(ctx context.Context, s storage.Storage, hash []byte) (*keyRecord
 
 // readKeyID returns the secrets of a key, or nil.
 func readKeyID(ctx context.Context, s storage.Storage, ns operation.Namespace, id string) (*keyIDRecord, error) {
-	k := &keyIDRecord{}
+	k := &keyIDRecord{at: keys.ControlKeyID(ns.Tenant(), id)}
 	var err error
-	k.raw, k.unknown, err = records.Read(ctx, s, keys.ControlKeyID(ns.Tenant(), id), k)
+	k.raw, k.unknown, err = records.Read(ctx, s, k.at, k)
 	if k.raw == nil {
 		return nil, err
 	}
@@ -111,16 +109,19 @@ func (c *keyChange) putSecret(k *keyRecord) {
 	c.Put(keys.ControlKey(hex.EncodeToString(k.Hash)), k.raw, k, k.unknown)
 }
 
-func (c *keyChange) putID(ns operation.Namespace, id string, k *keyIDRecord, now time.Time) {
+// putID puts the record of a key with its newest secrets. Who changes one that had more has called revokeOlder before.
+func (c *keyChange) putID(k *keyIDRecord, now time.Time) {
+	k.Hashes = k.Hashes[:min(newest, len(k.Hashes))]
 	k.Changed = max(k.Changed+1, now.UnixMicro())
-	c.Put(keys.ControlKeyID(ns.Tenant(), id), k.raw, k, k.unknown)
+	c.Put(k.at, k.raw, k, k.unknown)
 }
 
 // createKey returns the change that makes a key which is not there.
 func createKey(k Key, now time.Time) *keyChange {
 	c := &keyChange{}
-	c.putSecret(newKeyRecord(k, now))
-	c.putID(operation.Namespace{Project: k.Project, Environment: k.Environment}, k.ID, &keyIDRecord{Hashes: [][]byte{secretHash(k.Secret)}, CreatedAt: now.UnixMicro()}, now)
+	first := newKeyRecord(k, now)
+	c.putSecret(first)
+	c.putID(&keyIDRecord{at: keys.ControlKeyID(first.namespace().Tenant(), k.ID), Hashes: [][]byte{first.Hash}, CreatedAt: first.CreatedAt}, now)
 	return c
 }
 
@@ -135,36 +136,30 @@ func newKeyRecord(k Key, now time.Time) *keyRecord {
 // maxFormer is how many former secrets of a key can be valid, so that every store takes a change of all of them in one batch.
 const maxFormer = 10
 
-// newest is how many secrets of a key can be valid: the first of keyIDRecord.Hashes.
+// newest is how many secrets of a key can be valid: the first of keyIDRecord.Hashes. An older one is revoked when it leaves them. Its
+// record stays, so that it does not come back: see decide.
 const newest = 1 + maxFormer
 
-// remembered is how many secrets of a key are in its record after a rotation, so that every store takes a change of it. The
-// record of an older one stays, and whoever rotates the key revokes it first: see revokeOlder.
-const remembered = 1000
-
-// rotateKey returns the change that gives a key the secret of next. secrets are the newest before. Those that are valid,
-// and at most maxFormer of them, are accepted for grace at most, with the scopes and the expiry of next. All that the key was
-// is kept but what next says.
+// rotateKey returns the change that gives a key the secret of next. secrets are the newest before. Those of the first maxFormer
+// that are valid are accepted for grace at most, with the scopes and the expiry of next. All that the key was is kept but what
+// next says.
 func rotateKey(id *keyIDRecord, secrets []*keyRecord, next *keyRecord, grace time.Duration, now time.Time) *keyChange {
 	c := &keyChange{}
 	c.putSecret(next)
-	for i, s := range secrets {
-		if !s.valid(now) {
-			continue
+	stay := min(maxFormer, len(secrets))
+	for _, s := range secrets[:stay] {
+		if s.valid(now) {
+			former := *s
+			former.Until = earliest(now.Add(grace).UnixMicro(), s.Until)
+			former.Scopes, former.ExpiresAt = next.Scopes, next.ExpiresAt
+			c.putSecret(&former)
 		}
-		until := now.Add(grace)
-		if i == maxFormer {
-			until = now
-		}
-		former := *s
-		former.Until = earliest(until.UnixMicro(), s.Until)
-		former.Scopes, former.ExpiresAt = next.Scopes, next.ExpiresAt
-		c.putSecret(&former)
 	}
+	c.revoke(secrets[stay:], now)
 	changed := *id
-	changed.Hashes = append([][]byte{next.Hash}, id.Hashes[:min(len(id.Hashes), remembered-1)]...)
+	changed.Hashes = append([][]byte{next.Hash}, id.Hashes...)
 	changed.RevokedAt = 0
-	c.putID(next.namespace(), next.ID, &changed, now)
+	c.putID(&changed, now)
 	return c
 }
 
@@ -180,13 +175,14 @@ func reviseKey(id *keyIDRecord, secrets []*keyRecord, want *keyRecord, now time.
 		}
 	}
 	changed := *id
-	c.putID(want.namespace(), want.ID, &changed, now)
+	c.putID(&changed, now)
 	return c
 }
 
+// revoke revokes those secrets that are not revoked, also if their time is over: the clock may be ahead.
 func (c *keyChange) revoke(secrets []*keyRecord, now time.Time) {
 	for _, s := range secrets {
-		if s.valid(now) {
+		if s.damage == nil && s.RevokedAt == 0 {
 			revoked := *s
 			revoked.RevokedAt = now.UnixMicro()
 			c.putSecret(&revoked)
@@ -194,39 +190,28 @@ func (c *keyChange) revoke(secrets []*keyRecord, now time.Time) {
 	}
 }
 
-// revokeKey returns the change after which none of the newest secrets of a key is accepted.
+// revokeKey returns the change that revokes a key with the newest of its secrets. It is empty if they are.
 func revokeKey(id *keyIDRecord, secrets []*keyRecord, now time.Time) *keyChange {
 	c := &keyChange{}
 	c.revoke(secrets, now)
-	changed := *id
-	changed.RevokedAt = now.UnixMicro()
-	c.putID(secrets[0].namespace(), secrets[0].ID, &changed, now)
+	if len(c.Ops) > 0 || id.RevokedAt == 0 {
+		changed := *id
+		changed.RevokedAt = now.UnixMicro()
+		c.putID(&changed, now)
+	}
 	return c
 }
 
-// revokeOlder revokes secrets that are older than the newest, by their hashes. Rotations by an earlier release may have left
-// any number of them valid.
-func revokeOlder(ctx context.Context, s storage.Storage, older [][]byte) error {
-	// They may be a thousand, so they are read and revoked some at a time.
-	for hashes := range slices.Chunk(older, newest) {
-		var at [][]byte
-		for _, hash := range hashes {
-			at = append(at, keys.ControlKey(hex.EncodeToString(hash)))
-		}
-		values, err := reads.Get(ctx, s, at)
-		if err != nil {
-			return err
-		}
-		var secrets []*keyRecord
-		for i, raw := range values {
-			k := &keyRecord{raw: raw}
-			if k.unknown, err = record.Open(at[i], raw, records.Version, k); err != nil {
-				return err
-			}
-			secrets = append(secrets, k)
-		}
+// revokeOlder revokes those secrets of a key that are older than the newest, before a change of its record drops them. Only an earlier
+// release has left such secrets, any number of them and valid.
+func revokeOlder(ctx context.Context, s storage.Storage, id *keyIDRecord) error {
+	older, err := readRecords(ctx, s, id.Hashes[min(newest, len(id.Hashes)):])
+	if err != nil {
+		return err
+	}
+	for some := range slices.Chunk(older, newest) {
 		c := &keyChange{}
-		c.revoke(secrets, time.Now())
+		c.revoke(some, time.Now())
 		if c.Err != nil {
 			return c.Err
 		}
@@ -251,17 +236,17 @@ const (
 	seedRevoked                // its secret was revoked: it stays out
 )
 
-// decide decides on a key of Config.Keys: id and inUse are what is stored of it, or nil.
-func decide(want *keyRecord, id *keyIDRecord, inUse *keyRecord) seeding {
-	if id == nil {
-		return seedNew
-	}
-	i := slices.IndexFunc(id.Hashes, func(h []byte) bool { return slices.Equal(h, want.Hash) })
+// decide decides on a key of Config.Keys: id and inUse are what is stored of it, or nil. before is what was stored of the secret of want
+// before id was read, or nil: if id is older, another process may have given the key this very secret since.
+func decide(want, before *keyRecord, id *keyIDRecord, inUse *keyRecord) seeding {
 	switch {
-	case i < 0:
+	case id == nil:
+		return seedNew
+	case !slices.Equal(id.Hashes[0], want.Hash):
+		if before != nil && before.isOf(want) {
+			return seedFormer
+		}
 		return seedSecret
-	case i > 0:
-		return seedFormer
 	case inUse.RevokedAt != 0:
 		return seedRevoked
 	case !slices.Equal(inUse.Scopes, want.Scopes), inUse.ExpiresAt != want.ExpiresAt:
@@ -292,21 +277,19 @@ func (r *Keyring) Seed(ctx context.Context, k Key) error {
 	for {
 		now := time.Now()
 		want := newKeyRecord(k, now)
+		before, err := readSecret(ctx, r.store, want.Hash) // before id: see decide
+		if err != nil {
+			return err
+		}
+		if before != nil && !before.isOf(want) {
+			return ErrTaken
+		}
 		id, inUse, err := readKeyWithID(ctx, r.store, want.namespace(), k.ID)
 		if err != nil {
 			return err
 		}
 		var c *keyChange
-		what := decide(want, id, inUse)
-		if what == seedSecret {
-			former, err := readSecret(ctx, r.store, want.Hash)
-			if err != nil {
-				return err
-			}
-			if former != nil && former.isOf(want) {
-				what = seedFormer // so long ago that id has forgotten it
-			}
-		}
+		what := decide(want, before, id, inUse)
 		switch what {
 		case seedEqual:
 			return nil
@@ -320,24 +303,21 @@ func (r *Keyring) Seed(ctx context.Context, k Key) error {
 		case seedNew:
 			c = createKey(k, now)
 		case seedChanged, seedSecret:
-			// They are those of id, or id has changed and this is a conflict.
-			_, secrets, err := readSecrets(ctx, r.store, want.namespace(), k.ID, newest)
+			secrets, err := readRecords(ctx, r.store, id.Hashes[:min(newest, len(id.Hashes))])
 			if err != nil {
 				return err
 			}
-			if what == seedChanged {
-				c = reviseKey(id, secrets, want, now)
-				break
+			c = reviseKey(id, secrets, want, now)
+			if what == seedSecret {
+				c = rotateKey(id, secrets, want, seedGrace, now)
 			}
-			if err := revokeOlder(ctx, r.store, id.behind(remembered-1)); err != nil {
-				return err
-			}
-			c = rotateKey(id, secrets, want, seedGrace, now)
 		}
-		if c.Err != nil {
-			return c.Err
+		if err = c.Err; err == nil && id != nil {
+			err = revokeOlder(ctx, r.store, id)
 		}
-		err = settle.Commit(ctx, r.store, c.Batch, nil, settle.Stored(r.store, c.Ops...))
+		if err == nil {
+			err = settle.Commit(ctx, r.store, c.Batch, nil, settle.Stored(r.store, c.Ops...))
+		}
 		switch {
 		case err == nil:
 			if what != seedNew {
@@ -349,13 +329,6 @@ func (r *Keyring) Seed(ctx context.Context, k Key) error {
 			return nil
 		case !errors.Is(err, storage.ErrConflict):
 			return err
-		}
-		taken, err := readSecret(ctx, r.store, want.Hash)
-		if err != nil {
-			return err
-		}
-		if taken != nil && !taken.isOf(want) {
-			return ErrTaken
 		}
 	}
 }
@@ -394,21 +367,36 @@ func readSecrets(ctx context.Context, s storage.Storage, ns operation.Namespace,
 	if err != nil || all == nil {
 		return nil, nil, err
 	}
+	if len(all.Hashes) == 0 {
+		return nil, nil, fmt.Errorf("%w: the key %q of %s has no secret", storage.ErrCorrupt, id, ns.Tenant())
+	}
+	secrets, err := readRecords(ctx, s, all.Hashes[:min(most, len(all.Hashes))])
+	return all, secrets, err
+}
+
+// readRecords returns the records of secrets of a key by their hashes. One that is damaged, or is not there, says so. One of a newer release
+// is an error: that release may accept the secret, and this one cannot end it.
+func readRecords(ctx context.Context, s storage.Storage, hashes [][]byte) ([]*keyRecord, error) {
+	var at [][]byte
+	for _, hash := range hashes {
+		at = append(at, keys.ControlKey(hex.EncodeToString(hash)))
+	}
+	values, err := reads.Get(ctx, s, at)
+	if err != nil {
+		return nil, err
+	}
 	var secrets []*keyRecord
-	for _, hash := range all.Hashes[:min(most, len(all.Hashes))] {
-		k, err := readSecret(ctx, s, hash)
-		if err == nil && k == nil {
-			err = fmt.Errorf("%w: the key %q of %s has a secret without a record", storage.ErrCorrupt, id, ns.Tenant())
+	for i, raw := range values {
+		k := &keyRecord{raw: raw}
+		if k.unknown, err = record.Open(at[i], raw, records.Version, k); err != nil {
+			k.damage = fmt.Errorf("control: %w", err)
 		}
-		if err != nil {
-			return nil, nil, err
+		if errors.Is(err, storage.ErrFutureFormat) {
+			return nil, k.damage
 		}
 		secrets = append(secrets, k)
 	}
-	if len(secrets) == 0 {
-		return nil, nil, fmt.Errorf("%w: the key %q of %s has no secret", storage.ErrCorrupt, id, ns.Tenant())
-	}
-	return all, secrets, nil
+	return secrets, nil
 }
 
 func sorted(texts []string) []string {

@@ -164,7 +164,10 @@ func rotate(ctx context.Context, c *operation.Call, p *rotateKeyParams) (operati
 	}
 	secret := newSecret()
 	return c.Mutate(ctx, func(ctx context.Context, tx storage.Tx) (operation.Answer, error) {
-		id, secrets, err := readSecrets(ctx, tx, ns, p.ID, newest)
+		id, secrets, err := readSecrets(ctx, c.Store, ns, p.ID, newest)
+		if err == nil && id != nil {
+			err = secrets[0].damage
+		}
 		if err != nil {
 			return operation.Answer{}, err
 		}
@@ -172,7 +175,7 @@ func rotate(ctx context.Context, c *operation.Call, p *rotateKeyParams) (operati
 		if id == nil || !secrets[0].valid(now) {
 			return operation.Answer{}, operation.NotFound("Key") // one that is revoked or expired gets no secret
 		}
-		if err := revokeOlder(ctx, c.Store, id.behind(remembered-1)); err != nil {
+		if err := revokeOlder(ctx, c.Store, id); err != nil {
 			return operation.Answer{}, err
 		}
 		next := *secrets[0]
@@ -206,15 +209,16 @@ func revoke(ctx context.Context, c *operation.Call, p *oneKeyParams) (operation.
 	if err != nil {
 		return operation.Answer{}, err
 	}
-	a, err := c.Mutate(ctx, func(ctx context.Context, tx storage.Tx) (operation.Answer, error) {
-		id, secrets, err := readSecrets(ctx, tx, ns, p.ID, newest)
+	return c.Mutate(ctx, func(ctx context.Context, tx storage.Tx) (operation.Answer, error) {
+		id, secrets, err := readSecrets(ctx, c.Store, ns, p.ID, newest)
 		switch {
 		case err != nil:
 			return operation.Answer{}, err
 		case id == nil:
 			return operation.Answer{}, operation.NotFound("Key")
-		case id.RevokedAt != 0:
-			return operation.Answer{Status: http.StatusNoContent}, nil
+		}
+		if err := revokeOlder(ctx, c.Store, id); err != nil {
+			return operation.Answer{}, err
 		}
 		change := revokeKey(id, secrets, time.Now())
 		if change.Err != nil {
@@ -222,15 +226,6 @@ func revoke(ctx context.Context, c *operation.Call, p *oneKeyParams) (operation.
 		}
 		return operation.Answer{Status: http.StatusNoContent}, tx.Commit(ctx, change.Batch)
 	})
-	if err != nil {
-		return operation.Answer{}, err
-	}
-	// After those that are in use, whatever becomes of it, and also if the key was revoked before.
-	id, err := readKeyID(ctx, c.Store, ns, p.ID)
-	if err != nil || id == nil {
-		return a, err
-	}
-	return a, revokeOlder(ctx, c.Store, id.behind(newest))
 }
 
 type listKeysParams struct {
@@ -260,6 +255,9 @@ func list(ctx context.Context, c *operation.Call, p *listKeysParams) (operation.
 		}
 		project, environment, _ := strings.Cut(of, "/")
 		_, inUse, err := readKeyWithID(ctx, c.Store, operation.Namespace{Project: project, Environment: environment}, name)
+		if err == nil && inUse != nil {
+			err = inUse.damage
+		}
 		if err != nil || inUse == nil {
 			return k, false, err
 		}

@@ -40,8 +40,9 @@ func init() {
 }
 
 var (
-	a, b, c, d int
-	initOnce   sync.Once
+	a, b, c, d, e int
+	initOnce      sync.Once
+	setOnce       func()
 )
 
 // What init has called in its course is written before the program.
@@ -62,9 +63,11 @@ func init() {
 		}
 	}
 	setD(3)
+	setE := func() { e = 1 }
+	setOnce = sync.OnceFunc(func() { setE() })
 }
 
-func setInInit(run *engine.Run) int { return a + b + c + d }
+func setInInit(run *engine.Run) int { return a + b + c + d + e }
 
 func constant(run *engine.Run) int { return maximum }
 
