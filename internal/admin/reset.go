@@ -59,7 +59,7 @@ func (e *Admin) resetWorkflow(ctx context.Context, id, before string, by weft.Ac
 				return nil, err
 			}
 			if len(tries) > 1 && !wf.Status.Terminal() && !e.Staged { // its owner commits all the time
-				if err := e.interrupt(ctx, wf); err != nil {
+				if err := e.interrupt(ctx, wf, "reset"); err != nil {
 					return nil, err
 				}
 			}
