@@ -152,7 +152,7 @@ func (e *Engine) ActiveDeployment(ctx context.Context) (string, error) {
 // An answer that is given before the outcome of the activity or of its verifier is known
 // takes precedence. NotCompleted is accepted only if the Attention names the operation,
 // because otherwise an attempt may be in progress. Errors: ErrNotApplicable if there is
-// no such operation, it has its outcome, or no Attention names it where that is required;
+// no such operation, it has its outcome, a reset has passed over it, or no Attention names it where that is required;
 // ErrInvalid for an answer that an operator cannot give, or a result that is too large or
 // not of the activity's type; a *TerminalError for a workflow that has ended, which must
 // be resumed first; ErrNotFound, ErrClosed.
