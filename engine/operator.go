@@ -374,8 +374,8 @@ func (e *Engine) Terminate(ctx context.Context, id string, by Actor) error {
 // Errors: ErrNotFound, also if the history has no such operation; ErrNotApplicable for a workflow
 // that has not begun, for a child whose parent has been told how it ended, if the workflow has undone
 // a call that completed before the point, if what is behind the point does not fit into one commit of
-// the store, if the ID of a signal behind the point was used again after it was forgotten, and after a hundred
-// resets; a *signal.TokenError if the hook of another workflow has the token of one that was open at the
+// the store, if the ID of a signal or an update behind the point was used again after it was forgotten, and after a
+// hundred resets; a *signal.TokenError if the hook of another workflow has the token of one that was open at the
 // point; ErrInvalid, ErrClosed, storage.ErrFutureFormat if only a newer release understands the workflow,
 // storage.ErrCorrupt if its history is damaged, the store's. After an error of the store the outcome is
 // unknown: look at the history. docs/guides/resets.md says when to use it.

@@ -993,6 +993,39 @@ func TestUpdatesOfAReset(t *testing.T) {
 	})
 }
 
+// OPS-8: an update that was accepted before the point and answered behind it cannot be answered anew if its answer is
+// forgotten and another one with its ID is pending.
+func TestResetOfAnUpdateWhoseIDIsUsedAgain(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		slow := &engine.Update[int, int]{Name: "slow"}
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			if err := slow.Handle(run, nil, func(run *engine.Run, n int) (int, error) { return n, run.Sleep(time.Second) }); err != nil {
+				return "", err
+			}
+			return yes.Receive(run)
+		})
+		p := boot(t, s, wf, rareLeases, func(c *engine.Config) { c.SignalIDRetention = time.Minute })
+		start(t, wf, p, "o", "")
+		if _, err := slow.Call(patient(t, time.Minute), p, "o", 1, by("u")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		p.stop(t)
+		client := made(t, s)
+		defer client.Close()
+		if _, err := slow.Call(patient(t, time.Minute), client, "o", 2, by("u")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("answered: %v", err)
+		}
+		err := client.Reset(patient(t, time.Minute), "o", "u1.1", audit)
+		if !errors.Is(err, engine.ErrNotApplicable) || !strings.Contains(err.Error(), `update "slow" with the ID "u": its ID was used again`) {
+			t.Errorf("reset: %v", err)
+		}
+		whole(t, s)
+	})
+}
+
 // OPS-2: nobody can answer for an operation that a reset has passed over: nothing would come of it. An operation that
 // had begun before the point is still the one.
 func TestResolveAfterAReset(t *testing.T) {

@@ -297,7 +297,7 @@ func (e *Admin) updatesAgain(ctx context.Context, wf *journal.Workflow, read *re
 	again := func(u *acceptance.TakenUpdate, decide func(context.Context, storage.Storage) (storage.Batch, error)) error {
 		u.WorkflowID, u.Generation = wf.ID, wf.Generation
 		b, err := decide(ctx, e.Store)
-		if errors.Is(err, acceptance.ErrForgotten) {
+		if errors.Is(err, acceptance.ErrForgotten) || errors.Is(err, acceptance.ErrReused) {
 			return fmt.Errorf("%w: reset %q: %w", weft.ErrNotApplicable, wf.ID, err)
 		}
 		w.Batch.If, w.Batch.Ops = append(w.Batch.If, b.If...), append(w.Batch.Ops, b.Ops...)
