@@ -762,6 +762,44 @@ func TestBulkLeavesOthersAlone(t *testing.T) {
 	})
 }
 
+// OPS-10: a signal of a bulk is not for a workflow that was started with the id while it was sent.
+func TestBulkSignalsNoLaterStart(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		asks := flow("asks", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		p := boot(t, s, asks, rareLeases)
+		ids := several(t, asks, p, "o", 2)
+		time.Sleep(time.Second)
+		p.stop(t)
+		client := made(t, s, asks)
+		defer client.Close()
+		var armed atomic.Bool
+		p = boot(t, &hooked{Storage: s, afterGet: func(key []byte) {
+			if string(key) != "wf:"+ids[1] || !armed.CompareAndSwap(true, false) {
+				return
+			}
+			if err := client.Delete(ctx, ids[1], audit); err != nil {
+				t.Error(err)
+			}
+			start(t, asks, client, ids[1], "")
+		}}, rareLeases)
+		startBulk(t, p.Engine, "b", engine.Bulk{
+			Do: engine.BulkSignal, Filter: engine.Filter{Workflow: "asks"},
+			Signal: signal.Message{Name: "yes", Payload: "x"}, Rate: activity.Rate{Count: 1, Per: 5 * time.Second},
+		})
+		time.Sleep(time.Second) // the page is read
+		armed.Store(true)
+		i := whenEnded(t, p.Engine, "b")
+		if armed.Load() || i.Done != 1 || len(i.Refusals) != 1 || i.Refusals[0].ID != ids[1] {
+			t.Errorf("started anew: %t; %+v", !armed.Load(), i)
+		}
+		if got := entries(t, s, "inbox:"); len(got) != 1 {
+			t.Errorf("signals: %q", got)
+		}
+		p.stop(t)
+	})
+}
+
 // OPS-10: what a bulk could not do is counted, and the first thousand are listed with the reason.
 func TestRefusalsOfABulk(t *testing.T) {
 	virtual(t, func(t *testing.T) {

@@ -153,7 +153,7 @@ func (e *Engine) ActiveDeployment(ctx context.Context) (string, error) {
 // An answer that is given before the outcome of the activity or of its verifier is known
 // takes precedence. NotCompleted is accepted only if the Attention names the operation,
 // because otherwise an attempt may be in progress. Errors: ErrNotApplicable if there is
-// no such operation, it has its outcome, or no Attention names it where that is required;
+// no such operation, it has its outcome, a reset has passed over it, or no Attention names it where that is required;
 // ErrInvalid for an answer that an operator cannot give, or a result that is too large or
 // not of the activity's type; a *TerminalError for a workflow that has ended, which must
 // be resumed first; ErrNotFound, ErrClosed, storage.ErrFutureFormat if only a newer release understands the
@@ -379,8 +379,8 @@ func (e *Engine) Terminate(ctx context.Context, id string, by Actor) error {
 // Errors: ErrNotFound, also if the history has no such operation; ErrNotApplicable for a workflow
 // that has not begun, for a child whose parent has been told how it ended, if the workflow has undone
 // a call that completed before the point, if what is behind the point does not fit into one commit of
-// the store, if the ID of a signal behind the point was used again after it was forgotten, and after a hundred
-// resets; a *signal.TokenError if the hook of another workflow has the token of one that was open at the
+// the store, if the ID of a signal or an update behind the point was used again after it was forgotten, and after a
+// hundred resets; a *signal.TokenError if the hook of another workflow has the token of one that was open at the
 // point; ErrInvalid, ErrClosed, storage.ErrFutureFormat if only a newer release understands the workflow,
 // storage.ErrCorrupt if its history is damaged, the store's. After an error of the store the outcome is
 // unknown: look at the history. docs/guides/resets.md says when to use it.

@@ -993,6 +993,102 @@ func TestUpdatesOfAReset(t *testing.T) {
 	})
 }
 
+// OPS-8: an update that was accepted before the point and answered behind it cannot be answered anew if its answer is
+// forgotten and another one with its ID is pending.
+func TestResetOfAnUpdateWhoseIDIsUsedAgain(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		slow := &engine.Update[int, int]{Name: "slow"}
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			if err := slow.Handle(run, nil, func(run *engine.Run, n int) (int, error) { return n, run.Sleep(time.Second) }); err != nil {
+				return "", err
+			}
+			return yes.Receive(run)
+		})
+		p := boot(t, s, wf, rareLeases, func(c *engine.Config) { c.SignalIDRetention = time.Minute })
+		start(t, wf, p, "o", "")
+		if _, err := slow.Call(patient(t, time.Minute), p, "o", 1, by("u")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		p.stop(t)
+		client := made(t, s)
+		defer client.Close()
+		if _, err := slow.Call(patient(t, time.Minute), client, "o", 2, by("u")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("answered: %v", err)
+		}
+		err := client.Reset(patient(t, time.Minute), "o", "u1.1", audit)
+		if !errors.Is(err, engine.ErrNotApplicable) || !strings.Contains(err.Error(), `update "slow" with the ID "u": its ID was used again`) {
+			t.Errorf("reset: %v", err)
+		}
+		whole(t, s)
+	})
+}
+
+// OPS-2: nobody can answer for an operation that a reset has passed over: nothing would come of it. An operation that
+// had begun before the point is still the one.
+func TestResolveAfterAReset(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		var known atomic.Bool
+		pay := puzzling(&known)
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			first := pay.Go(run, "a") // 1
+			if err := run.Sleep(time.Second); err != nil {
+				return "", err
+			}
+			second, err := pay.Do(run, "b") // 3
+			if err != nil {
+				return "", err
+			}
+			v, err := first.Get(run)
+			return v + second, err
+		})
+		p := boot(t, s, wf, rareLeases)
+		asked := func(operations ...string) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			var got []string
+			for _, a := range describe(t, p, "o").Attention {
+				got = append(got, a.Operation)
+			}
+			if slices.Sort(got); !slices.Equal(got, operations) {
+				t.Fatalf("it asks for %q, want %q", got, operations)
+			}
+		}
+		resolve := func(e *engine.Engine, operation string) error {
+			return e.Resolve(ctx, "o", operation, activity.CompletedWithResult(operation), audit)
+		}
+		start(t, wf, p, "o", "")
+		asked("1", "3")
+		p.stop(t)
+		client := made(t, s)
+		defer client.Close()
+		beside := made(t, &between{Storage: s, get: "wf:o", happens: func() { reset(t, client, "o", "3") }})
+		defer beside.Close()
+		for _, e := range []*engine.Engine{beside, client} { // it is reset while the first call decides
+			if err := resolve(e, "3"); !errors.Is(err, engine.ErrNotApplicable) {
+				t.Errorf("Resolve of what was passed over: %v, want ErrNotApplicable", err)
+			}
+		}
+		if err := resolve(client, "1"); err != nil {
+			t.Errorf("Resolve of what had begun before the point: %v", err)
+		}
+		p = boot(t, s, wf, rareLeases)
+		asked("3~1")
+		if err := resolve(p.Engine, "3~1"); err != nil {
+			t.Error(err)
+		}
+		if got := result(t, wf.Handle(p, "o")); got != "13~1" {
+			t.Errorf("got %q", got)
+		}
+		whole(t, s)
+		p.stop(t)
+	})
+}
+
 // UPD-1: a workflow is reset between the two reads of who waits for the answer to its update: of the workflow, which had ended,
 // and of the answer. The update is then not over.
 func TestUpdateWhoseWorkflowIsResetMeanwhile(t *testing.T) {

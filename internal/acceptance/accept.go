@@ -21,6 +21,7 @@ const version = 1
 // An Incoming is a signal that is to be accepted, encoded.
 type Incoming struct {
 	WorkflowID, Name, ID string
+	Generation           string // of the workflow that it is for; "": the one that is there
 	Generated            bool   // the ID was made for this call, which alone has it
 	Codec                string // "" is JSON
 	Data                 []byte

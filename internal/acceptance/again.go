@@ -28,7 +28,7 @@ type Received struct {
 // again: the digest of its plaintext is not known.
 var ErrForgotten = errors.New("its acceptance was forgotten, and its payload is not JSON")
 
-// ErrReused means that a signal cannot be there again, because its ID was used for another one after its
+// ErrReused means that a signal or an update cannot be there again, because its ID was used for another one after its
 // acceptance was forgotten. A workflow has one payload for an ID.
 var ErrReused = errors.New("its ID was used again after its acceptance was forgotten")
 
@@ -138,8 +138,16 @@ func (u *TakenUpdate) Pending(ctx context.Context, s storage.Storage) (b storage
 	return b, err
 }
 
-// Unanswered decides that u, which was answered, is accepted and has no answer.
+// Unanswered decides that u, which was answered, is accepted and has no answer. The error wraps ErrReused if an
+// update with its ID is pending.
 func (u *TakenUpdate) Unanswered(ctx context.Context, s storage.Storage) (storage.Batch, error) {
+	key := keys.Update(u.WorkflowID, u.ID)
+	switch _, err := s.Get(ctx, key); {
+	case err == nil:
+		return storage.Batch{}, fmt.Errorf("update %q with the ID %q: %w", u.Name, u.ID, ErrReused)
+	case !errors.Is(err, storage.ErrNotFound):
+		return storage.Batch{}, err
+	}
 	b, id, err := u.forget(ctx, s)
 	if err != nil {
 		return b, err
@@ -153,7 +161,6 @@ func (u *TakenUpdate) Unanswered(ctx context.Context, s storage.Storage) (storag
 		At:         u.At.UnixMicro(),
 	}
 	put, err := a.Put(u.WorkflowID, u.ID, time.Time{}, 0)
-	key := keys.Update(u.WorkflowID, u.ID)
 	b.If = append(b.If, storage.Absent(key))
 	b.Ops = append(append(b.Ops, put...), storage.Delete(key)) // it stays absent
 	return b, err

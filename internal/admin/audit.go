@@ -116,17 +116,14 @@ func (s *auditRecord) count(verbs []journal.Verb) (n int) {
 // A lifeline ties an action of an operator to the life of the run on which it was first decided. What
 // somebody wants done to one life is not done to another: its operations, and the reason to act, are
 // gone. The run may continue as new between two tries, or after a try of unknown outcome.
-type lifeline struct {
-	generation string // "": not decided yet
-	life       int
-}
+type lifeline struct{ first *journal.Workflow }
 
 // holds returns ErrNotApplicable if wf is in another life.
 func (l *lifeline) holds(wf *journal.Workflow, verb string) error {
-	switch {
-	case l.generation == "":
-		l.generation, l.life = wf.Generation, wf.Life
-	case l.generation == wf.Generation && l.life != wf.Life:
+	if l.first == nil {
+		l.first = wf
+	}
+	if l.first.Life != wf.Life {
 		return fmt.Errorf("%w: %s %q: it has continued as new meanwhile; look at it again", weft.ErrNotApplicable, verb, wf.ID)
 	}
 	return nil

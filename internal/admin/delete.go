@@ -28,7 +28,7 @@ func (e *Admin) deleteWorkflow(ctx context.Context, id string, by weft.Actor) er
 		wf, err := journal.Load(ctx, e.Store, id)
 		switch {
 		case errors.Is(err, storage.ErrNotFound):
-			return e.purgeWorkflow(ctx, id, by, weft.RemovedByDelete) // it says what is so
+			return e.purgeWorkflow(ctx, id, "", by, weft.RemovedByDelete) // it says what is so
 		case err != nil:
 			return err
 		case generation != "" && wf.Generation != generation:
@@ -39,21 +39,18 @@ func (e *Admin) deleteWorkflow(ctx context.Context, id string, by weft.Actor) er
 		}
 		generation = wf.Generation
 		if !wf.Tombstone() && !wf.Status.Terminal() {
-			err := e.terminateWorkflow(ctx, id, by, func(wf *journal.Workflow) error {
-				if wf.Generation != generation {
-					return payload.NotFound(id)
-				}
+			err := e.terminateWorkflow(ctx, id, generation, by, func(wf *journal.Workflow) error {
 				return removable(wf, weft.RemovedByDelete)
 			})
 			if err != nil && !errors.Is(err, weft.ErrTerminal) && !errors.Is(err, weft.ErrNotFound) {
 				return err
 			}
 		}
-		err = e.purgeWorkflow(ctx, id, by, weft.RemovedByDelete)
+		err = e.purgeWorkflow(ctx, id, generation, by, weft.RemovedByDelete)
 		if !errors.Is(err, weft.ErrNotApplicable) {
 			return err
 		}
-		// It was resumed after it had failed, or was removed and started again.
+		// It was resumed after it had failed, or reset.
 	}
 	return settle.Contradiction(keys.Workflow(id))
 }

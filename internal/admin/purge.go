@@ -18,23 +18,25 @@ import (
 // Purge is Engine.Purge.
 func (e *Admin) Purge(ctx context.Context, id string, by weft.Actor) error {
 	call := waiting.New(ctx, "purge of workflow", id)
-	return call.Explain(e.purgeWorkflow(call, id, by, weft.RemovedByPurge))
+	return call.Explain(e.purgeWorkflow(call, id, "", by, weft.RemovedByPurge))
 }
 
-func (e *Admin) purgeWorkflow(ctx context.Context, id string, by weft.Actor, cause weft.Removal) error {
+// purgeWorkflow purges a generation of a workflow; "" is the one that is there at the first look.
+func (e *Admin) purgeWorkflow(ctx context.Context, id, generation string, by weft.Actor, cause weft.Removal) error {
 	if err := errors.Join(CheckActor(by), payload.CheckID(id), e.Refused()); err != nil {
 		return err
 	}
 	for range settle.MostTries {
-		if again, err := e.purge(ctx, id, by, cause); !again {
+		if again, err := e.purge(ctx, id, &generation, by, cause); !again {
 			return err
 		}
 	}
 	return settle.Contradiction(keys.Workflow(id))
 }
 
-// purge purges the workflow, or reports that another write came first and to try again.
-func (e *Admin) purge(ctx context.Context, id string, by weft.Actor, cause weft.Removal) (again bool, err error) {
+// purge purges the workflow, or reports that another write came first and to try again. If generation is "", it
+// becomes the one that is there.
+func (e *Admin) purge(ctx context.Context, id string, generation *string, by weft.Actor, cause weft.Removal) (again bool, err error) {
 	wf, err := journal.Load(ctx, e.Store, id)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
@@ -42,12 +44,15 @@ func (e *Admin) purge(ctx context.Context, id string, by weft.Actor, cause weft.
 		return err == nil, err // it was started meanwhile
 	case err != nil:
 		return false, err
+	case *generation != "" && wf.Generation != *generation:
+		return false, nil // it was removed, and started again
 	case !wf.Tombstone() && !wf.Status.Terminal():
 		return false, fmt.Errorf("%w: %s %q: it has not ended: Cancel or Terminate it first, or Delete it", weft.ErrNotApplicable, cause, id)
 	}
 	if err := e.allowed(ctx, wf); err != nil {
 		return false, err
 	}
+	*generation = wf.Generation
 	if wf.Tombstone() {
 		return false, e.sweep(ctx, wf, cause)
 	}

@@ -59,7 +59,7 @@ func (e *Admin) resetWorkflow(ctx context.Context, id, before string, by weft.Ac
 				return nil, err
 			}
 			if len(tries) > 1 && !wf.Status.Terminal() && !e.Staged { // its owner commits all the time
-				if err := e.interrupt(ctx, wf); err != nil {
+				if err := e.interrupt(ctx, wf, "reset"); err != nil {
 					return nil, err
 				}
 			}
@@ -297,7 +297,7 @@ func (e *Admin) updatesAgain(ctx context.Context, wf *journal.Workflow, read *re
 	again := func(u *acceptance.TakenUpdate, decide func(context.Context, storage.Storage) (storage.Batch, error)) error {
 		u.WorkflowID, u.Generation = wf.ID, wf.Generation
 		b, err := decide(ctx, e.Store)
-		if errors.Is(err, acceptance.ErrForgotten) {
+		if errors.Is(err, acceptance.ErrForgotten) || errors.Is(err, acceptance.ErrReused) {
 			return fmt.Errorf("%w: reset %q: %w", weft.ErrNotApplicable, wf.ID, err)
 		}
 		w.Batch.If, w.Batch.Ops = append(w.Batch.If, b.If...), append(w.Batch.Ops, b.Ops...)

@@ -95,6 +95,8 @@ func (e *Admin) resolving(ctx context.Context, wf *journal.Workflow, operation s
 		return nil, fmt.Errorf("%w: resolve %q: operation %q has no idempotency key, or has not started", weft.ErrNotApplicable, wf.ID, operation)
 	case records[i].Settled:
 		return nil, fmt.Errorf("%w: resolve %q: operation %s has its outcome already, and the workflow goes on with it: %s", weft.ErrNotApplicable, wf.ID, operation, records[i].Status)
+	case !asked && wf.PassedWhole(records[i].Token): // one that was begun before the point is tried again, or asks
+		return nil, fmt.Errorf("%w: resolve %q: a reset has passed over the last attempt of operation %s: look at it again", weft.ErrNotApplicable, wf.ID, operation)
 	case v.State == activity.StateNotCompleted && !asked:
 		return nil, fmt.Errorf("%w: resolve %q: an attempt of operation %s may be in progress: wait until the run needs an operator for it", weft.ErrNotApplicable, wf.ID, operation)
 	case v.State == activity.StateCompletedWithResult:

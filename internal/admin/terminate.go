@@ -23,11 +23,12 @@ import (
 // Terminate is Engine.Terminate.
 func (e *Admin) Terminate(ctx context.Context, id string, by weft.Actor) error {
 	call := waiting.New(ctx, "termination of workflow", id)
-	return call.Explain(e.terminateWorkflow(call, id, by, func(*journal.Workflow) error { return nil }))
+	return call.Explain(e.terminateWorkflow(call, id, "", by, func(*journal.Workflow) error { return nil }))
 }
 
-// terminateWorkflow terminates a workflow unless may returns an error for its record.
-func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor, may func(wf *journal.Workflow) error) error {
+// terminateWorkflow terminates a generation of a workflow, "" for the present one, unless may returns an error for
+// its record.
+func (e *Admin) terminateWorkflow(ctx context.Context, id, generation string, by weft.Actor, may func(wf *journal.Workflow) error) error {
 	if err := errors.Join(CheckActor(by), payload.CheckID(id)); err != nil {
 		return err
 	}
@@ -35,7 +36,8 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor,
 	var ended *journal.Workflow
 	var driven *run.Execution // that the termination ends; there may be another one after it, if the run is reset
 	err := e.Change(ctx, id, worker.Change{
-		Name: "terminate",
+		Name:       "terminate",
+		Generation: generation,
 		Landed: func(ctx context.Context, wf *journal.Workflow) (bool, error) {
 			for _, w := range tries {
 				if done, err := journal.Landed(ctx, e.Store, w); done || err != nil {
@@ -45,10 +47,7 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor,
 			return false, nil
 		},
 		Decide: func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error) {
-			switch {
-			case len(tries) > 0 && wf.Generation != ended.Generation: // purged, and started again
-				return nil, payload.NotFound(id)
-			case wf.Status.Terminal():
+			if wf.Status.Terminal() {
 				return nil, &weft.TerminalError{WorkflowID: id, Status: wf.Status}
 			}
 			if err := may(wf); err != nil {
@@ -59,7 +58,7 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor,
 				return nil, err
 			}
 			if len(tries) > 1 && !e.Staged { // its owner commits all the time
-				if err := e.interrupt(ctx, wf); err != nil {
+				if err := e.interrupt(ctx, wf, "terminate"); err != nil {
 					return nil, err
 				}
 			}
@@ -94,9 +93,9 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor,
 const dismissFor = 5 * time.Second
 
 // interrupt changes nothing of wf but its state. The owner's next commit is refused then, and it reads
-// the record before it commits again. This gives the caller time for a commit of its own. If the record
-// has changed, interrupt leaves wf as it is.
-func (e *Admin) interrupt(ctx context.Context, wf *journal.Workflow) error {
+// the record before it commits again. This gives the caller, a call of this name, time for a commit of its
+// own. If the record has changed, interrupt leaves wf as it is.
+func (e *Admin) interrupt(ctx context.Context, wf *journal.Workflow, name string) error {
 	next := *wf
 	next.State++
 	ops, err := journal.Replace(nil, wf, &next)
@@ -108,7 +107,7 @@ func (e *Admin) interrupt(ctx context.Context, wf *journal.Workflow) error {
 	case err == nil:
 		*wf = next
 	case ctx.Err() != nil, settle.Hopeless(err):
-		return fmt.Errorf("engine: terminate %q: %w", wf.ID, err)
+		return fmt.Errorf("engine: %s %q: %w", name, wf.ID, err)
 	}
 	return nil // the commit that follows is refused if wf is not the record any more
 }

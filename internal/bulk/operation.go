@@ -12,7 +12,6 @@ import (
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
-	"github.com/weft-go/weft/storage"
 )
 
 // errDone means that an operation was done before: by an engine that has died since, or by another one.
@@ -143,13 +142,7 @@ func (s *Bulks) acted(ctx context.Context, r *Record, wf *journal.Workflow) (boo
 // signal sends the signal of r to m. A repetition has the same ID.
 func (s *Bulks) signal(ctx context.Context, r *Record, m Member) error {
 	call := waiting.New(ctx, "signal "+waiting.Quoted(r.Signal.Name)+" to workflow", m.ID)
-	wf, err := journal.Load(call, s.Store, m.ID)
-	switch {
-	case errors.Is(err, storage.ErrNotFound), err == nil && (wf.Tombstone() || wf.Generation != m.Generation):
-		return payload.NotFound(m.ID)
-	case err == nil:
-		_, err = s.Send(call, r.Signal.incoming(m.ID))
-	}
+	_, err := s.Send(call, r.Signal.incoming(m))
 	return call.Explain(err)
 }
 

@@ -259,13 +259,13 @@ func (s *Signal) digest() digest.Digest {
 // bulk stands still for longer, in the middle of a page, it sends the signals of that page again.
 const ownMemory = 30 * 24 * time.Hour
 
-// incoming returns the signal to a workflow.
-func (s *Signal) incoming(id string) *acceptance.Incoming {
+// incoming returns the signal to m.
+func (s *Signal) incoming(m Member) *acceptance.Incoming {
 	memory := duration(s.Memory)
 	if s.Own {
 		memory = max(memory, ownMemory)
 	}
-	return &acceptance.Incoming{WorkflowID: id, Name: s.Name, ID: s.ID, Codec: s.Codec, Data: s.Data, Digest: s.digest(), Memory: memory}
+	return &acceptance.Incoming{WorkflowID: m.ID, Generation: m.Generation, Name: s.Name, ID: s.ID, Codec: s.Codec, Data: s.Data, Digest: s.digest(), Memory: memory}
 }
 
 func filterOf(f weft.Filter) Filter {

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
@@ -314,6 +315,16 @@ func (e *Intake) round(ctx context.Context, id string, batch []*sending) (open [
 				e.sends.settle(s, signal.Accepted{}, err)
 			}
 		}
+		return nil, false, nil
+	}
+	open = slices.DeleteFunc(open, func(s *sending) bool {
+		other := s.in.Generation != "" && s.in.Generation != to.Workflow.Generation // purged, and started again
+		if other {
+			e.sends.settle(s, signal.Accepted{}, payload.NotFound(id))
+		}
+		return other
+	})
+	if len(open) == 0 {
 		return nil, false, nil
 	}
 	if len(open) == 1 && e.handToDriver(ctx, to, open[0]) {

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
@@ -19,7 +20,8 @@ import (
 // A Change is what a call from outside does to one workflow in one commit: a cancellation
 // request, or an action of an operator.
 type Change struct {
-	Name string // of the call, for errors
+	Name       string // of the call, for errors
+	Generation string // of the workflow that it is for; "": the one that is there at the first look
 
 	// Anyway applies the change also to a run with an unmet need.
 	Anyway bool
@@ -41,16 +43,20 @@ type Changing struct {
 }
 
 // Change applies c: it reads the workflow, decides, commits, and repeats this until it is
-// certain that c was applied or cannot be.
+// certain that c was applied or cannot be. What was decided on one generation is not done to another.
 func (e *Worker) Change(ctx context.Context, id string, c Change) error {
 	var last *Changing            // the last try
 	var refused *journal.Workflow // the record whose being unchanged was the only condition of a refused commit
 	times := 0                    // how often in a row that was refused: its owner may change it, and change it back
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		wf, err := e.Load(ctx, id)
+		if err == nil && c.Generation != "" && wf.Generation != c.Generation { // purged, and started again
+			err = payload.NotFound(id)
+		}
 		if err != nil {
 			return err
 		}
+		c.Generation = wf.Generation
 		if last != nil {
 			if done, err := c.Landed(ctx, wf); done || err != nil {
 				e.landed(last, done)
@@ -125,14 +131,13 @@ func (e *Worker) Rewritten(wf, next *journal.Workflow) (*Changing, error) {
 // Hint tells the execution of wf that something was written for it. If this engine has no
 // execution of wf, it makes the engine look for it.
 func (e *Worker) Hint(wf *journal.Workflow, p run.Message) {
-	if x := e.ExecutionOf(wf); x != nil {
-		x.Post(p)
-		return
-	}
+	x := e.ExecutionOf(wf)
 	e.mu.Lock()
 	l := e.incarnation
 	e.mu.Unlock()
 	switch {
+	case x != nil:
+		x.Post(p)
 	case l == nil:
 	case wf.Owner == l.name:
 		l.Doubt(wf.ID)

@@ -67,20 +67,21 @@ type Incarnation struct {
 // NewIncarnation returns an incarnation that is not registered yet.
 func NewIncarnation(e *Worker) *Incarnation {
 	l := &Incarnation{
-		Worker:     e,
-		name:       e.EngineName + "-" + e.NewID(),
-		since:      journal.Micro(e.Now()),
-		floor:      journal.First(e.Now()),
-		clock:      newClock(e.Read),
-		fleet:      fleet{gone: map[string]time.Time{}},
-		sightings:  map[string]sighting{},
-		over:       make(chan struct{}),
-		poke:       make(chan struct{}, 1),
-		quarantine: newQuarantine(),
-		hurry:      make(chan struct{}, 1),
-		session:    session{lost: make(chan struct{}, 1)},
-		seen:       map[string]bool{},
-		starting:   map[string]int{},
+		Worker:      e,
+		name:        e.EngineName + "-" + e.NewID(),
+		since:       journal.Micro(e.Now()),
+		floor:       journal.First(e.Now()),
+		clock:       newClock(e.Read),
+		fleet:       fleet{gone: map[string]time.Time{}},
+		sightings:   map[string]sighting{},
+		lateSignals: map[string]arrival{},
+		over:        make(chan struct{}),
+		poke:        make(chan struct{}, 1),
+		quarantine:  newQuarantine(),
+		hurry:       make(chan struct{}, 1),
+		session:     session{lost: make(chan struct{}, 1)},
+		seen:        map[string]bool{},
+		starting:    map[string]int{},
 	}
 	l.mu.SetRank(lock.Inner)
 	l.active = activeDeployment{incarnation: l}

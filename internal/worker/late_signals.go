@@ -20,9 +20,6 @@ func (e *Worker) MayArrive(id string) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lateSignals == nil {
-		l.lateSignals = map[string]arrival{}
-	}
 	l.lateSignals[id] = arrival{since: time.Now()}
 }
 

@@ -233,10 +233,7 @@ func (e *Worker) Join(wf *journal.Workflow) *Incarnation {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.incarnation == nil {
-		return nil
-	}
-	if !e.hasRoom(true) || !e.incarnation.join() {
+	if e.incarnation == nil || !e.hasRoom(true) || !e.incarnation.join() {
 		return nil
 	}
 	e.capacity.coming++
