@@ -27,6 +27,7 @@ type reconciliation struct {
 	input []byte // digest of the input's plaintext
 
 	sent   bool             // an attempt was dispatched, according to the history
+	kept   bool             // it had its outcome before a reset, and no retry has taken that back
 	record reconcile.Record // as it was read or written last
 	stale  bool             // record may have changed in the store
 
@@ -230,7 +231,7 @@ func (x *Execution) rereadOf(o *operation) error {
 	if k.record.Raw() != nil && string(r.Raw()) == string(k.record.Raw()) && !x.askedAgain(o) {
 		return nil
 	}
-	if k.asked = 0; o.open {
+	if k.asked = 0; o.open && !k.kept {
 		r = Reopened(r, x.Hold.Workflow).Uncancelled() // a reset passes over the end that it had by a cancellation
 	}
 	k.record = r

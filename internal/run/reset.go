@@ -106,8 +106,12 @@ func (x *Execution) passOver(e logged, reset int) {
 		}
 		x.left[e.Child] = e.Operation
 	case checkpoint.KindAttempted, checkpoint.KindSettled:
-		if o := x.Ops.byID[e.Operation]; o != nil && o.call != nil && o.keyed == nil {
+		switch o := x.Ops.byID[e.Operation]; {
+		case o == nil || o.call == nil:
+		case o.keyed == nil:
 			o.attempt, o.ownersLost = max(o.attempt, e.Attempt), 0
+		default:
+			o.keyed.kept = e.Kind == checkpoint.KindSettled && !x.takesBack(e)
 		}
 	}
 }
