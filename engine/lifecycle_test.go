@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/future"
+	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -229,6 +231,90 @@ func TestGentleStopKeepsOutcomes(t *testing.T) {
 		if got := result(t, wf.Handle(p, "o")); got != "2" || runs.of("slow") != 2 {
 			t.Errorf("result %s after %d runs, want 2 after 2", got, runs.of("slow"))
 		}
+	})
+}
+
+// An attempt that nobody awaits ends with the life of its run. The cause of its context tells why, and no other run is taken to
+// have been cut off. ACT-11.
+func TestAttemptThatNobodyAwaits(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		causes := make(chan error, 10)
+		var hangs atomic.Bool
+		hang := &activity.Activity[string, string]{Name: "hang", Run: func(ctx context.Context, _ string) (string, error) {
+			if hangs.Load() {
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+			}
+			return "", ctx.Err()
+		}}
+		ends := flow("ends", nil)
+		ends.Func = func(run *engine.Run, in string) (string, error) {
+			hang.Go(run, "")
+			if err := run.Sleep(time.Second); err != nil { // 2
+				return "", err
+			}
+			switch in {
+			case "first":
+				return "", engine.ContinueAsNew(run, "")
+			case "waits":
+				return "", run.Sleep(decade)
+			}
+			return "", nil
+		}
+		var attempts tally
+		line := &activity.Activity[string, string]{Name: "line", MaxConcurrent: 1, Run: func(ctx context.Context, in string) (string, error) {
+			attempts.add(fmt.Sprint(in, " ", activity.InfoFrom(ctx).Attempt))
+			time.Sleep(20 * time.Second)
+			return "", nil
+		}}
+		waits := flow("waits", nil)
+		waits.Func = func(run *engine.Run, in string) (string, error) { return line.Do(run, in) }
+		p := boot(t, s, ends, waits, leases)
+		hangs.Store(true)
+		cause := func(what string, want error) {
+			t.Helper()
+			time.Sleep(5 * time.Second)
+			select {
+			case err := <-causes:
+				if !errors.Is(err, want) {
+					t.Errorf("%s: cause %v, want %v", what, err, want)
+				}
+			default:
+				t.Errorf("%s: the attempt goes on", what)
+			}
+		}
+		start(t, ends, p, "continued", "first")
+		cause("of a life that has ended", engine.ErrCancelled)
+		cause("of a run that has ended", engine.ErrCancelled)
+		start(t, ends, p, "terminated", "waits")
+		time.Sleep(5 * time.Second)
+		if err := p.Terminate(ctx, "terminated", audit); err != nil {
+			t.Fatal(err)
+		}
+		cause("of a run that was terminated", activity.ErrTerminated)
+		start(t, ends, p, "reset", "waits")
+		time.Sleep(5 * time.Second)
+		hangs.Store(false)
+		reset(t, p, "reset", "2")
+		time.Sleep(5 * time.Second)
+		if len(causes) != 1 {
+			t.Errorf("of a run that was reset: %d attempts have ended, want 1", len(causes))
+		}
+		start(t, waits, p, "first", "first")
+		time.Sleep(time.Second)
+		start(t, waits, p, "second", "second")
+		time.Sleep(14 * time.Second)
+		p.stop(t) // the first ends by itself, and the second has not begun
+		p = boot(t, s, ends, waits, leases)
+		for _, id := range []string{"first", "second"} {
+			result(t, waits.Handle(p, id))
+		}
+		if attempts.of("first 1") != 1 || attempts.of("second 1") != 1 || len(attempts.n) != 2 {
+			t.Errorf("attempts %v", attempts.n)
+		}
+		p.stop(t)
 	})
 }
 

@@ -618,6 +618,69 @@ func TestChildThatIsNotTakenUp(t *testing.T) {
 	})
 }
 
+// OPS-6: a child with a ChildID that was begun behind the point has ended, before the reset or after it, and its parent was not
+// told. The function takes it up and is told; if the function does not start it again, nothing comes of it. A child with a
+// derived id is begun anew.
+func TestChildEndedUnseenBeforeAReset(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		var begun tally
+		kid := flow("kid", nil)
+		kid.Func = func(run *engine.Run, in string) (string, error) {
+			_, err := engine.Step(run, "s", func(context.Context) (string, error) { begun.add(in); return "", nil })
+			if err != nil || in == "derived" {
+				return "", err
+			}
+			return yes.Receive(run)
+		}
+		left := false
+		wf := flow("wf", nil)
+		wf.Func = func(run *engine.Run, id string) (string, error) {
+			if err := run.Sleep(time.Second); err != nil || left && id == "left" { // 1
+				return id, err
+			}
+			named := kid.AsChild(engine.ChildOptions{ID: "kid " + id}).Go(run, id) // 2
+			if _, err := kid.AsChild(engine.ChildOptions{}).Do(run, "derived"); err != nil {
+				return "", err
+			}
+			return named.Get(run)
+		}
+		ids := []string{"before", "after", "left"}
+		p := boot(t, s, wf, kid, leases)
+		for _, id := range ids {
+			start(t, wf, p, id, id)
+		}
+		time.Sleep(5 * time.Second)
+		p.stop(t)
+		p = boot(t, s, kid, leases) // it does not drive the parents
+		grow := func(id string) {
+			send(t, yes, p, "kid "+id, "grown "+id, "")
+			result(t, kid.Handle(p, "kid "+id))
+		}
+		grow("before")
+		grow("left")
+		for _, id := range ids {
+			reset(t, p, id, "2")
+		}
+		grow("after")
+		p.stop(t)
+		left = true
+		p = boot(t, s, wf, kid, leases)
+		for id, want := range map[string]string{"before": "grown before", "after": "grown after", "left": "left"} {
+			h := wf.Handle(p, id)
+			soonDone(t, h, 30*time.Second)
+			if got := result(t, h); got != want || begun.of(id) != 1 {
+				t.Errorf("%s: got %q, and the child began %d times", id, got, begun.of(id))
+			}
+		}
+		if n := begun.of("derived"); n != 5 {
+			t.Errorf("children with derived ids began %d times, want 5", n)
+		}
+		whole(t, s)
+	})
+}
+
 // OPS-4, OPS-5: a child whose parent was told how it ended cannot be reset. A parent that had ended
 // before, and so was not told, is no obstacle.
 func TestResetOfAChildThatWasTold(t *testing.T) {
@@ -1924,4 +1987,55 @@ func resetting(w *sweep.World) sweep.Scenario {
 			return fmt.Sprint(got, one, two, " after ", n), err
 		},
 	}
+}
+
+// A send that a reset has passed over was accepted, and has left no trace in the history. One of the next life that has its number
+// is another signal.
+func TestSendAfterAResetAndAContinuation(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		inner := store.Open(t)
+		defer func() { inner.Close() }()
+		buggy := true
+		target := flow("target", func(run *engine.Run) (string, error) {
+			a, err1 := yes.Receive(run)
+			b, err2 := yes.Receive(run)
+			return a + b, errors.Join(err1, err2)
+		})
+		wf := &engine.Workflow[int, string]{Name: "wf", Func: func(run *engine.Run, life int) (string, error) {
+			if life > 0 {
+				return "", yes.SendFrom(run, "target", "b")
+			}
+			if err := run.Sleep(time.Second); err != nil { // 1
+				return "", err
+			}
+			if buggy {
+				return "", yes.SendFrom(run, "target", "a") // 2
+			}
+			return "", engine.ContinueAsNew(run, 1)
+		}}
+		accepted, goOn := make(chan bool), make(chan bool)
+		var once sync.Once
+		s := &hooked{Storage: inner, afterCommit: func(b storage.Batch) error {
+			if touches(b, "sig:target") {
+				once.Do(func() { close(accepted); <-goOn })
+			}
+			return nil
+		}}
+		p := boot(t, s, wf, target, leases)
+		h := start(t, target, p, "target", "")
+		start(t, wf, p, "o", 0)
+		<-accepted
+		buggy = false
+		client := made(t, inner)
+		defer client.Close()
+		reset(t, client, "o", "1")
+		close(goOn)
+		result(t, wf.Handle(p, "o"))
+		soonDone(t, h, time.Minute)
+		if got := result(t, h); got != "ab" {
+			t.Errorf("the target received %q", got)
+		}
+		whole(t, inner)
+		p.stop(t)
+	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/reconcile"
+	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -712,4 +713,53 @@ func TestResolveOfAnotherTypeMeetsALateReturn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An operation waits for an operator, and its time limit comes. Somebody answers just before the commit that gives it up: then
+// it needs nobody any more.
+func TestAnswerBesideATimeLimit(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		inner := store.Open(t)
+		defer func() { inner.Close() }()
+		charge := &activity.Activity[string, string]{
+			Name:            "charge",
+			IdempotencyKey:  func(order string) string { return "order/" + order },
+			OnIndeterminate: activity.AwaitOperator,
+			Run:             func(context.Context, string) (string, error) { return "", errBroke },
+		}
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			scope := run.WithTimeout(time.Minute)
+			if _, err := charge.Do(scope, "42"); !errors.Is(err, engine.ErrTimeout) {
+				return "", err
+			}
+			return "", run.Sleep(decade)
+		})
+		var armed atomic.Value // the operation
+		s := &hooked{Storage: inner}
+		s.beforeCommit = func(b storage.Batch) {
+			if operation, _ := armed.Load().(string); operation != "" && touches(b, "act:o") && armed.CompareAndSwap(operation, "") {
+				client := made(t, inner)
+				defer client.Close()
+				if err := client.Resolve(ctx, "o", operation, activity.CompletedWithResult("ch_7"), audit); err != nil {
+					t.Errorf("resolve: %v", err)
+				}
+			}
+		}
+		p := boot(t, s, wf, leases)
+		start(t, wf, p, "o", "")
+		time.Sleep(30 * time.Second)
+		i := describe(t, p, "o")
+		if !heldFor(i, engine.ReasonIndeterminate) {
+			t.Fatalf("nobody is asked: %+v", i)
+		}
+		armed.Store(i.Attention[0].Operation)
+		time.Sleep(time.Minute)
+		if armed.Load() != "" {
+			t.Fatal("nothing was written of the operation: this tests nothing")
+		}
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusRunning || len(i.Attention) > 0 {
+			t.Errorf("it is %s, and somebody is asked %+v", i.Status, i.Attention)
+		}
+		p.stop(t)
+	})
 }

@@ -233,6 +233,95 @@ func TestRetryOfAReconciledActivity(t *testing.T) {
 	}
 }
 
+// An outcome that the workflow went on from before it failed stays after a retry, and so does one that came after it: nobody
+// answers for it, and a reset that passes over it does not begin it again. If the workflow then fails of it, the next retry
+// takes it back.
+func TestOutcomeStaysAfterARetry(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		var mended, strict, mendedLate atomic.Bool
+		var attempts tally
+		act := func(name string, mended *atomic.Bool) *activity.Activity[string, string] {
+			return &activity.Activity[string, string]{
+				Name:           name,
+				IdempotencyKey: func(string) string { return name },
+				Run: func(context.Context, string) (string, error) {
+					attempts.add(name)
+					if time.Sleep(3 * time.Second); !mended.Load() {
+						return "", activity.Permanent(activity.NoEffect(errBroke))
+					}
+					return name, nil
+				},
+			}
+		}
+		var fine atomic.Bool
+		fine.Store(true)
+		early, mark, fatal, late := act("early", new(atomic.Bool)), act("mark", &fine), act("fatal", &mended), act("late", &mendedLate)
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			first := early.Go(run, "")                     // 1
+			if err := run.Sleep(time.Second); err != nil { // 2
+				return "", err
+			}
+			if _, err := mark.Do(run, ""); err != nil { // 3: its dispatch is recorded at once
+				return "", err
+			}
+			if _, err := first.Get(run); err == nil {
+				return "", errors.New("early succeeded")
+			}
+			if _, err := fatal.Do(run, ""); err != nil { // 4
+				return "", err
+			}
+			last := late.Go(run, "")                       // 5
+			if err := run.Sleep(time.Second); err != nil { // 6
+				return "", err
+			}
+			if _, err := mark.Do(run, ""); err != nil { // 7: its dispatch is recorded at once
+				return "", err
+			}
+			got, err := last.Get(run)
+			if err != nil && strict.Load() {
+				return "", err
+			}
+			v, err := yes.Receive(run)
+			return got + v, err
+		})
+		p := boot(t, s, wf, rareLeases)
+		h := start(t, wf, p, "o", "")
+		failure(t, h, "fatal")
+		mended.Store(true)
+		retry(t, p, "o")
+		time.Sleep(2 * time.Minute)
+		for _, operation := range []string{"1", "5"} {
+			if err := p.Resolve(ctx, "o", operation, activity.CompletedWithResult("by hand"), audit); !errors.Is(err, engine.ErrNotApplicable) {
+				t.Errorf("resolve of operation %s, from whose failure the workflow went on: %v", operation, err)
+			}
+		}
+		strict.Store(true)
+		reset(t, p, "o", "7")
+		failure(t, h, "late")
+		if n := attempts.of("late"); n != 1 {
+			t.Errorf("after a reset behind its beginning: %d attempts of what had failed after the retry, want 1", n)
+		}
+		mendedLate.Store(true)
+		retry(t, p, "o")
+		time.Sleep(2 * time.Minute)
+		if n := attempts.of("late"); n != 2 {
+			t.Errorf("after a retry that took it back: %d attempts, want 2", n)
+		}
+		reset(t, p, "o", "3")
+		send(t, yes, p, "o", "!", "")
+		if got := result(t, h); got != "late!" {
+			t.Errorf("result %q", got)
+		}
+		if n := attempts.of("early"); n != 1 {
+			t.Errorf("after a reset behind its beginning: %d attempts of what had failed before the retry, want 1", n)
+		}
+		whole(t, s)
+		p.stop(t)
+	})
+}
+
 // Interleaving 7: that somebody retries the workflow does not shorten the wait for
 // what a dead sender may have under way.
 func TestRetryWaitsForWhatMayStillLand(t *testing.T) {

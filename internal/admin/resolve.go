@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/reconcile"
@@ -82,7 +83,9 @@ func (e *Admin) resolving(ctx context.Context, wf *journal.Workflow, operation s
 	}
 	i := slices.IndexFunc(records, func(r reconcile.Record) bool { return r.Operation == operation && !wf.Former(operation) })
 	if i >= 0 {
-		records[i] = run.Reopened(records[i], wf)
+		if records[i], err = e.reopened(ctx, wf, records[i]); err != nil {
+			return nil, err
+		}
 		if records[i].Settled && answered(wf, operation) {
 			records[i] = records[i].Unanswered()
 		}
@@ -116,6 +119,31 @@ func (e *Admin) resolving(ctx context.Context, wf *journal.Workflow, operation s
 	d.Batch.If = append(d.Batch.If, records[i].Unchanged())
 	d.Batch.Ops = append(d.Batch.Ops, settle)
 	return d, nil
+}
+
+// reopened returns the record after the last retry of wf, which has opened it unless the outcome stands: it came after the
+// retry, or the workflow had gone on from it before it failed.
+func (e *Admin) reopened(ctx context.Context, wf *journal.Workflow, r reconcile.Record) (reconcile.Record, error) {
+	open := run.Reopened(r, wf)
+	if open.Settled == r.Settled {
+		return r, nil
+	}
+	stands := false
+	for c, err := range journal.History(ctx, e.Store, wf) {
+		if err != nil {
+			return r, err
+		}
+		for i, ev := range c.Events {
+			if ev.Operation == r.Operation && (ev.Kind == checkpoint.KindSettled || ev.Kind == checkpoint.KindGivenUp) {
+				at := journal.Place{Checkpoint: c.Number, Event: i}
+				stands = !slices.ContainsFunc(wf.Retries, func(retry journal.Retry) bool { return retry.Covers(at) })
+			}
+		}
+	}
+	if stands {
+		return r, nil
+	}
+	return open, nil
 }
 
 // corrected precedes the name of an answer in histories that another one has replaced.

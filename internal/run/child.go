@@ -93,13 +93,15 @@ func (x *Execution) examine(c *child) error {
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
 		c.starting.Replaces = nil
-		if err := x.absent(c.starting.Workflow.ID); err != nil {
+		orphaned := func() error { _, err := x.host.Orphaned(x.Ctx, c.starting.Workflow.ID); return err }
+		if err := x.outlasts(orphaned, weft.ErrNotFound); err != nil {
 			return err
 		}
 	case err != nil:
 		return err
 	case there.Tombstone():
-		if err := x.sweep(there); err != nil {
+		sweep := func() error { return journal.Sweep(x.Ctx, x.store, there) }
+		if err := x.outlasts(sweep, storage.ErrConflict); err != nil { // the id was used again
 			return err
 		}
 		c.starting.Replaces = there
@@ -111,30 +113,6 @@ func (x *Execution) examine(c *child) error {
 	}
 	c.ready = true
 	return nil
-}
-
-// absent returns an error if data is left of a workflow whose record does not exist.
-func (x *Execution) absent(id string) error {
-	_, err := outlast(x.Ctx, func() (struct{}, error) {
-		_, err := x.host.Orphaned(x.Ctx, id)
-		if errors.Is(err, weft.ErrNotFound) {
-			err = nil
-		}
-		return struct{}{}, err
-	})
-	return err
-}
-
-// sweep finishes a purge.
-func (x *Execution) sweep(tomb *journal.Workflow) error {
-	_, err := outlast(x.Ctx, func() (struct{}, error) {
-		err := journal.Sweep(x.Ctx, x.store, tomb)
-		if errors.Is(err, storage.ErrConflict) { // the id was used again
-			err = nil
-		}
-		return struct{}{}, err
-	})
-	return err
 }
 
 // A birth is the start of a child that a commit makes.
@@ -312,20 +290,20 @@ func (x *Execution) dismissals() error {
 		why = "cancellation"
 	}
 	for len(x.dismissed) > 0 {
-		_, err := outlast(x.Ctx, func() (struct{}, error) {
-			kid := x.dismissed[0]
-			err := x.host.Peers.RequestCancel(x.Ctx, kid.ID, kid.Parent, weft.Actor{Reason: fmt.Sprintf("%s of parent %q", why, x.ID)})
-			if errors.Is(err, weft.ErrTerminal) || errors.Is(err, weft.ErrNotFound) {
-				err = nil
-			}
-			return struct{}{}, err
-		})
-		if err != nil {
+		kid := x.dismissed[0]
+		if err := x.askToStop(kid.ID, kid.Parent, why); err != nil {
 			return err
 		}
 		x.dismissed = x.dismissed[1:]
 	}
 	return nil
+}
+
+// askToStop requests the cancellation of a child, unless it has ended or is gone.
+func (x *Execution) askToStop(id string, parent *journal.Parent, why string) error {
+	return x.outlasts(func() error {
+		return x.host.Peers.RequestCancel(x.Ctx, id, parent, weft.Actor{Reason: fmt.Sprintf("%s of parent %q", why, x.ID)})
+	}, weft.ErrTerminal, weft.ErrNotFound)
 }
 
 // awaits reports whether the run must not end yet: a child with ParentEndAwait has not ended,

@@ -83,7 +83,8 @@ func (x *Execution) learn() error {
 		x.recordProbation(&change)
 		wait, riders := x.riders.due()
 		if len(change.Events) > 0 || riders && wait <= 0 {
-			if len(x.orphanRecords) <= x.room(&change) {
+			takes := func(b *birth) bool { return b.op.child.found != nil } // which may delete the same record
+			if len(x.orphanRecords) <= x.room(&change) && !slices.ContainsFunc(d.born, takes) {
 				change.Ops = append(change.Ops, x.orphanRecords...)
 			}
 			remove, left := x.remains.remove(x.Hold.Workflow.Log(), max(min(removedAtOnce, x.host.room(&change)-1), 0))

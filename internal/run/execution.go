@@ -189,7 +189,7 @@ func (x *Execution) Drive() error {
 
 // WindUp cleans up after the loop has ended with err, and holds the run if err requires it.
 func (x *Execution) WindUp(err error) {
-	x.unwind()
+	x.unwind(err)
 	var n *weft.NonDeterminismError
 	f, faulty := err.(*fault)
 	switch {

@@ -27,6 +27,7 @@ type reconciliation struct {
 	input []byte // digest of the input's plaintext
 
 	sent   bool             // an attempt was dispatched, according to the history
+	kept   bool             // it had its outcome before a reset, and no retry has taken that back
 	record reconcile.Record // as it was read or written last
 	stale  bool             // record may have changed in the store
 
@@ -230,7 +231,7 @@ func (x *Execution) rereadOf(o *operation) error {
 	if k.record.Raw() != nil && string(r.Raw()) == string(k.record.Raw()) && !x.askedAgain(o) {
 		return nil
 	}
-	if k.asked = 0; o.open {
+	if k.asked = 0; o.open && !k.kept {
 		r = Reopened(r, x.Hold.Workflow).Uncancelled() // a reset passes over the end that it had by a cancellation
 	}
 	k.record = r
@@ -751,20 +752,22 @@ func (x *Execution) askFor(d *decision, now time.Time) *journal.Workflow {
 	for _, o := range d.responsiveness {
 		o.tellOf(&wf, now)
 	}
+	left := slices.DeleteFunc(slices.Clone(wf.Attention), func(a journal.Attention) bool {
+		o := x.Ops.byID[a.Operation]
+		return a.Reason == string(weft.ReasonIndeterminate) && (o == nil || !o.open) ||
+			slices.ContainsFunc(d.reconciled, func(s *sealed) bool {
+				return s.do != reconcile.GoOn && s.op.isAskedIn(a) // after GoOn, an operator is still needed
+			})
+	})
+	if len(left) < len(wf.Attention) {
+		wf.Attention, changed = left, true
+	}
 	for _, s := range d.reconciled {
-		o := s.op
-		if s.do == reconcile.GoOn {
-			continue // if an operator was needed, one still is
-		}
-		if slices.ContainsFunc(wf.Attention, o.isAskedIn) {
-			wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), o.isAskedIn)
-			changed = true
-		}
 		if s.do == reconcile.Attend {
 			wf.Attention = append(slices.Clone(wf.Attention), journal.Attention{
 				Reason:    string(weft.ReasonIndeterminate),
-				Operation: o.id,
-				Name:      o.name,
+				Operation: s.op.id,
+				Name:      s.op.name,
 				Detail:    s.why,
 				Since:     journal.Micro(now),
 			})

@@ -11,7 +11,7 @@ import (
 // Rehearse is drive, but stops at the end of the history.
 func (x *Execution) Rehearse(history []checkpoint.Checkpoint) error {
 	defer x.Cancel(nil)
-	defer x.unwind()
+	defer x.unwind(nil)
 	x.endHistory = func() {}
 	x.history = func() (c checkpoint.Checkpoint, err error, ok bool) {
 		if ok = len(history) > 0; ok {

@@ -102,12 +102,16 @@ func (x *Execution) passOver(e logged, reset int) {
 		}
 	case checkpoint.KindStarted:
 		if x.left == nil {
-			x.left = map[string]string{}
+			x.left, x.strays = map[string]string{}, map[string]*stray{}
 		}
 		x.left[e.Child] = e.Operation
 	case checkpoint.KindAttempted, checkpoint.KindSettled:
-		if o := x.Ops.byID[e.Operation]; o != nil && o.call != nil && o.keyed == nil {
+		switch o := x.Ops.byID[e.Operation]; {
+		case o == nil || o.call == nil:
+		case o.keyed == nil:
 			o.attempt, o.ownersLost = max(o.attempt, e.Attempt), 0
+		default:
+			o.keyed.kept = e.Kind == checkpoint.KindSettled && !x.takesBack(e)
 		}
 	}
 }
@@ -249,9 +253,6 @@ func (x *Execution) isStray(operation string, c *journal.Child) bool {
 	if x.left[c.ID] != operation || x.Ops.byID[operation] != nil {
 		return false
 	}
-	if x.strays == nil {
-		x.strays = map[string]*stray{}
-	}
 	if x.strays[operation] == nil {
 		id, _ := x.named(x.derived("wrun_", operation))
 		x.strays[operation] = &stray{child: c, derived: id == c.ID}
@@ -287,14 +288,7 @@ func (x *Execution) stop(chosen func(*stray) bool) error {
 			continue
 		}
 		parent := &journal.Parent{ID: x.ID, Generation: x.Hold.Workflow.Generation, Operation: operation}
-		_, err := outlast(x.Ctx, func() (struct{}, error) {
-			err := x.host.Peers.RequestCancel(x.Ctx, s.child.ID, parent, weft.Actor{Reason: fmt.Sprintf("reset of parent %q", x.ID)})
-			if errors.Is(err, weft.ErrTerminal) || errors.Is(err, weft.ErrNotFound) {
-				err = nil
-			}
-			return struct{}{}, err
-		})
-		if err != nil {
+		if err := x.askToStop(s.child.ID, parent, "reset"); err != nil {
 			return err
 		}
 		s.asked = true

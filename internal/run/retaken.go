@@ -32,7 +32,9 @@ func (x *Execution) takesBack(e logged) bool {
 // retried notes that o had failed and is attempted again because its run was retried.
 func (o *operation) retried(e logged) {
 	o.attempt, o.ownersLost, o.failures, o.answer = e.Attempt, 0, 0, nil
-	o.due = e.at
+	if o.due = e.at; o.keyed != nil {
+		o.keyed.kept = false
+	}
 	o.x.Ops.time(o)
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 )
@@ -23,6 +24,18 @@ func (p RetryReads) Get(ctx context.Context, key []byte) ([]byte, error) {
 
 func (p RetryReads) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
 	return outlast(ctx, func() ([]storage.Entry, error) { return p.Storage.Scan(ctx, r) })
+}
+
+// outlasts calls do as outlast calls read. These errors are none.
+func (x *Execution) outlasts(do func() error, none ...error) error {
+	_, err := outlast(x.Ctx, func() (any, error) {
+		err := do()
+		if payload.MatchSentinel(err, none) != nil {
+			err = nil
+		}
+		return nil, err
+	})
+	return err
 }
 
 // outlast calls read until it succeeds, the error is permanent, or ctx ends.

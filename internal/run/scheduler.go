@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
@@ -316,14 +318,20 @@ func (t *turns) gone() bool {
 	}
 }
 
-// unwind cancels the remaining attempts and ends the remaining branches.
-func (t *turns) unwind() {
-	why := context.Cause(t.x.Ctx) // an attempt may not have heard of it yet
-	if why == nil {
+// unwind cancels the remaining attempts and ends the remaining branches, after the loop has ended with err.
+func (t *turns) unwind(err error) {
+	over := err == nil || err == errParked // it has ended, or continues as new; what only waits has no attempts
+	why := context.Cause(t.x.Ctx)          // an attempt may not have heard of it yet
+	switch {
+	case why != nil:
+		over = over || why == activity.ErrTerminated || why == ErrReset
+	case over:
+		why = weft.ErrCancelled
+	default:
 		why = errHeld
 	}
 	for o := range t.x.Ops.all() {
-		if o.unsettled() && t.x.Output == nil {
+		if o.unsettled() && !over {
 			t.x.Owner.Interrupted()
 		}
 		o.stop(why)
