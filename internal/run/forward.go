@@ -28,11 +28,7 @@ func (r *Handle) ForwardSignal(m signal.Message) future.Operation {
 	}
 	to, ours := x.named(m.WorkflowID)
 	m.WorkflowID = to
-	sent := o.id
-	if life := x.Hold.Workflow.Life; life > 0 { // an earlier one may have sent another one, without a trace if a reset passed over it
-		sent = fmt.Sprintf("%s in life %d", o.id, life)
-	}
-	id := x.derived("sig_", sent)
+	id := x.derived("sig_", o.id)
 	m.ID, m.ExpiresAfter = &id, max(m.ExpiresAfter, forwardMemory)
 	in, refused := x.host.Incoming(x.host.Base, m) // encodes the payload as it is now
 	if m.Token != nil {
