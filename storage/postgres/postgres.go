@@ -27,6 +27,8 @@
 //
 //   - If a host writes in its own transaction and leaves it open, those who want to
 //     write the same keys wait, and nobody else does.
+//   - A read or a batch that needs a damaged page or value gets a [storage.ErrCorrupt]. If
+//     that is a page of the index, the values may be sound: rebuild the index with REINDEX.
 //   - The server closes a connection that is idle in a transaction for five seconds,
 //     because its process was suspended, and so releases its rows.
 //   - A batch with a DeleteRange is ordered before every batch that puts a new key into
