@@ -56,7 +56,8 @@ type Options struct {
 	Schema, Table string
 
 	// FsyncOff accepts a server that runs with fsync or full_page_writes off,
-	// which is refused otherwise. The store does not claim Durable.
+	// which is refused otherwise, whenever a connection is made. The store does not claim
+	// Durable.
 	FsyncOff bool
 
 	// NoListen disables LISTEN and NOTIFY, which some poolers do not support.
