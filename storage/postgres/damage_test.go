@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weft-go/weft/internal/pgtest"
@@ -59,9 +60,17 @@ func TestOneBadBatchFailsAlone(t *testing.T) {
 }
 
 // A group that meets what concerns the server as a whole, such as a missing table, is not divided: each of its batches would fail too.
+// No error of the server costs a connection.
 func TestGroupFailsAsAWhole(t *testing.T) {
-	c, _, s := trailed(t, pgtest.URL(t), "")
+	c, p, s := trailed(t, pgtest.URL(t), "")
 	warm(t, s)
+	var made atomic.Int32
+	p.on(func(m message) action {
+		if m.kind == 0 {
+			made.Add(1)
+		}
+		return c.see(m)
+	})
 	c.exec(t, `ALTER TABLE weft.store RENAME TO gone`)
 	c.slow.Store(0)
 	const batches = 200
@@ -77,6 +86,9 @@ func TestGroupFailsAsAWhole(t *testing.T) {
 	all.Wait()
 	if n := c.slow.Load(); n > batches {
 		t.Errorf("%d batches were in %d transactions, want each in one", batches, n)
+	}
+	if n := made.Load(); n > 0 {
+		t.Errorf("%d connections were made again, want none", n)
 	}
 	c.exec(t, `ALTER TABLE weft.gone RENAME TO store`)
 	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("again", "")}}))

@@ -94,10 +94,12 @@ func (c *session) try(g []*ticket) error {
 	default:
 		err = c.transact(p, g)
 	}
-	if !conn.IsClosed() && conn.TxStatus() != 'I' {
-		c.do(p, []call{{prepared: rollback}})
-	}
 	p.Close()
+	if !conn.IsClosed() && conn.TxStatus() != 'I' {
+		p = conn.StartPipeline(context.Background()) // after an error, pgconn cannot use p for more prepared statements
+		c.do(p, []call{{prepared: rollback}})
+		p.Close()
+	}
 	c.used = time.Now()
 	if conn.IsClosed() || conn.TxStatus() != 'I' {
 		c.discard()
