@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weft-go/weft/storage"
 )
 
 func wrap(action string, err error) error {
@@ -33,11 +35,16 @@ func (e *unknownError) SafeToRetry() bool { return false }
 // SafeToRetry does the same, so that it is false for every error of Commit.
 func (e *lostError) SafeToRetry() bool { return false }
 
-// An undoneError is the server's error for a statement before COMMIT: nothing was
-// written.
+// An undoneError is the server's error for a read, or for a statement before COMMIT:
+// nothing was written.
 type undoneError struct{ *pgconn.PgError }
 
 func (e *undoneError) Unwrap() error { return e.PgError }
+
+// Is reports whether what the statement needs is damaged.
+func (e *undoneError) Is(target error) bool {
+	return target == storage.ErrCorrupt && e.Code == dataCorrupted
+}
 
 // A lostError means that the connection was lost before COMMIT was sent: nothing was
 // written, nor will be.
@@ -84,6 +91,11 @@ const (
 	uniqueViolation  = "23505"
 	lockNotAvailable = "55P03"
 	invalidText      = "22P02"
+	dataCorrupted    = "XX001"
+
+	// The classes of errors that concern all batches: the server is read-only, lacks the
+	// table or a right to it, has no room, or its operator or a timeout interferes.
+	ofAll = "25 42 53 57"
 )
 
 func remedyOf(err error) remedy {
@@ -97,10 +109,10 @@ func remedyOf(err error) remedy {
 	switch code := undone.Code; {
 	case code == uniqueViolation, rolledBack(code): // caused by others, so fresh reads will differ
 		return retry
-	case code == lockNotAvailable, strings.HasPrefix(code, "22"), strings.HasPrefix(code, "54"):
-		return split
+	case strings.Contains(ofAll, code[:min(2, len(code))]):
+		return fail
 	}
-	return fail
+	return split
 }
 
 // rolledBack reports whether a code says that the server has rolled back. Of its class, one says that it does not know.

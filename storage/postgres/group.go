@@ -94,10 +94,12 @@ func (c *session) try(g []*ticket) error {
 	default:
 		err = c.transact(p, g)
 	}
-	if !conn.IsClosed() && conn.TxStatus() != 'I' {
-		c.do(p, []call{{prepared: rollback}})
-	}
 	p.Close()
+	if !conn.IsClosed() && conn.TxStatus() != 'I' {
+		p = conn.StartPipeline(context.Background()) // after an error, pgconn cannot use p for more prepared statements
+		c.do(p, []call{{prepared: rollback}})
+		p.Close()
+	}
 	c.used = time.Now()
 	if conn.IsClosed() || conn.TxStatus() != 'I' {
 		c.discard()
@@ -155,28 +157,17 @@ func (r *rows) lockFree(calls []call) []call {
 // lockAll locks all rows in key order and waits for each lock. Consecutive rows that need
 // the same kind of lock share a statement.
 func (r *rows) lockAll(calls []call) []call {
-	for i := range r.list {
-		r.list[i].probe = true
-	}
-	for i := 0; i < len(r.list); {
-		x := &r.list[i]
-		if !x.share && !x.update {
-			i++
-			continue
-		}
-		var sent []int32
-		for update := x.update; i < len(r.list) && (update == r.list[i].update || !r.list[i].share); i++ {
-			if r.list[i].share || r.list[i].update {
-				sent = append(sent, int32(i))
-			}
-		}
-		statement := shareOrWait
-		if x.update {
+	sent := r.pick(func(x *row) bool { return x.share || x.update })
+	for n := 0; len(sent) > 0; sent = sent[n:] {
+		statement, update := shareOrWait, r.list[sent[0]].update
+		if update {
 			statement = updateOrWait
 		}
-		calls = append(calls, call{prepared: statement, args: r.keys(sent), row: r.lockedRow})
+		for n = 1; n < len(sent) && r.list[sent[n]].update == update; n++ {
+		}
+		calls = append(calls, call{prepared: statement, args: r.keys(sent[:n]), row: r.lockedRow})
 	}
-	return r.look(calls, func(*row) bool { return true })
+	return r.look(calls, func(x *row) bool { x.probe = true; return true })
 }
 
 func (r *rows) lock(calls []call, statement int, pick func(*row) bool) []call {

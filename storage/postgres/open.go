@@ -35,7 +35,7 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 	}
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
-	setUpEach(config.ConnConfig, laneLockTimeout)
+	setUpEach(config.ConnConfig, laneLockTimeout, full.FsyncOff)
 	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error { // of one connection
 		mayCancel(c)
 		return nil
@@ -78,9 +78,6 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options, ours bool) (_ *Sto
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout+statementTimeout)
 	defer cancel()
-	if err := check(ctx, pool, o); err != nil {
-		return nil, err
-	}
 	s := &Store{
 		options: o,
 		sql:     newStatements(o, ours),
@@ -95,16 +92,26 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options, ours bool) (_ *Sto
 	urgent := s.newSession(laneLockTimeout)
 	urgent.urgent = true
 
-	if err := urgent.connect(ctx); err != nil { // fail now rather than at the first urgent batch
-		return nil, err
+	// Fail now rather than at the first urgent batch.
+	urgent.conn, err = s.connect(ctx, laneLockTimeout, func(context.Context, *pgx.Conn) error { return nil })
+	if err == nil {
+		err = check(ctx, urgent.conn, o)
 	}
-	err = pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		shared, err := pooled.Shared(ctx, c.Conn(), urgent.conn)
-		if shared {
-			err = ErrTransactionPooling
-		}
-		return err
-	})
+	if err == nil {
+		err = urgent.prepare(ctx, urgent.conn.PgConn())
+	}
+	if err == nil {
+		err = pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+			if err := checkServer(ctx, c.Conn().PgConn(), o.FsyncOff, ""); err != nil { // the host's pool may lead elsewhere
+				return err
+			}
+			shared, err := pooled.Shared(ctx, c.Conn(), urgent.conn)
+			if shared {
+				err = ErrTransactionPooling
+			}
+			return err
+		})
+	}
 	if err != nil {
 		urgent.close()
 		s.running.Wait()
@@ -122,54 +129,16 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options, ours bool) (_ *Sto
 	return s, nil
 }
 
-// check returns an error if the server cannot give the guarantees of a store, and
-// creates the table if it does not exist. In a store that is read-only it must exist.
-func check(ctx context.Context, pool *pgxpool.Pool, o Options) error {
-	c, err := pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Release()
-	if err := checkServer(ctx, c.Conn(), o); err != nil {
-		return err
-	}
+// check creates the table if it does not exist. In a store that is read-only it must exist.
+func check(ctx context.Context, c *pgx.Conn, o Options) error {
 	if !o.ReadOnly {
-		return migrate(ctx, c.Conn(), o)
+		return migrate(ctx, c, o)
 	}
-	there, err := checkTable(ctx, c.Conn(), o)
+	there, err := checkTable(ctx, c, o)
 	if err == nil && !there {
 		err = fmt.Errorf("there is no table %s", o.quoted())
 	}
 	return err
-}
-
-// checkServer checks the settings on which Durable depends.
-func checkServer(ctx context.Context, c *pgx.Conn, o Options) error {
-	var version int
-	var recovering bool
-	var readOnly, fsync, fullPages string
-	err := c.QueryRow(ctx, `
-		SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_setting('transaction_read_only'),
-			coalesce(current_setting('fsync', true), 'on'), coalesce(current_setting('full_page_writes', true), 'on')`,
-	).Scan(&version, &recovering, &readOnly, &fsync, &fullPages)
-	if err != nil {
-		return err
-	}
-	switch {
-	case recovering:
-		return errRecovering
-	case readOnly != "off":
-		return errReadOnly
-	case version < 130000:
-		return fmt.Errorf("the server has version %d.%d, but 13 or later is required", version/10000, version%10000)
-	case o.FsyncOff:
-		return nil
-	case fsync == "off":
-		return errors.New("the server runs with fsync off, so a crash of its machine may corrupt the database; set Options.FsyncOff to accept this")
-	case fullPages == "off":
-		return errors.New("the server runs with full_page_writes off, so a crash of its machine may corrupt the database; set Options.FsyncOff to accept this")
-	}
-	return nil
 }
 
 var (

@@ -181,6 +181,40 @@ func TestServersAreChecked(t *testing.T) {
 	refused(t, url, nil, "recovering")
 }
 
+// What makes a server durable is checked on each connection: a fail-over may lead to another server, and a setting may change.
+func TestDurabilityIsCheckedAgain(t *testing.T) {
+	server := pgtest.Start(t)
+	p, url := proxied(t, server.URL("postgres"))
+	s := open(t, url, &postgres.Options{NoListen: true})
+	relaxed := open(t, url, &postgres.Options{NoListen: true, FsyncOff: true})
+	looking := host(t, server.URL("postgres"))
+	for _, name := range []string{"fsync", "full_page_writes"} {
+		set := func(value string) {
+			server.Exec(t, "postgres", `ALTER SYSTEM SET `+name+` = `+value, `SELECT pg_reload_conf()`)
+			eventually(t, func() bool {
+				var now string
+				must(t, looking.QueryRow(t.Context(), `SELECT current_setting($1)`, name).Scan(&now))
+				return now == value
+			})
+			p.cutAll()
+		}
+		b := storage.Batch{Ops: []storage.Op{put(name, "")}}
+		set("off")
+		for _, b.Urgent = range []bool{false, true} {
+			eventually(t, func() bool { // first, it finds out that its connection is cut
+				err := s.Commit(t.Context(), b)
+				if err == nil {
+					t.Fatalf("%s off, urgent %v: got nil, want an error", name, b.Urgent)
+				}
+				return strings.Contains(err.Error(), name+" off")
+			})
+			eventually(t, func() bool { return relaxed.Commit(t.Context(), b) == nil })
+		}
+		set("on")
+		eventually(t, func() bool { return s.Commit(t.Context(), b) == nil })
+	}
+}
+
 // The host's pool is used only for reads, however small it is, and stays open.
 func TestNewUsesHostsPool(t *testing.T) {
 	config, err := pgxpool.ParseConfig(pgtest.URL(t))

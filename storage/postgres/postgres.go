@@ -26,7 +26,10 @@
 // # Caveats
 //
 //   - If a host writes in its own transaction and leaves it open, those who want to
-//     write the same keys wait, and nobody else does.
+//     write the same keys wait, and nobody else does. If four or more such transactions are open,
+//     batches with a DeleteRange and others that meet a locked row may wait behind them too, and time out.
+//   - A read or a batch that needs a damaged page or value gets a [storage.ErrCorrupt]. If
+//     that is a page of the index, the values may be sound: rebuild the index with REINDEX.
 //   - The server closes a connection that is idle in a transaction for five seconds,
 //     because its process was suspended, and so releases its rows.
 //   - A batch with a DeleteRange is ordered before every batch that puts a new key into
@@ -54,7 +57,8 @@ type Options struct {
 	Schema, Table string
 
 	// FsyncOff accepts a server that runs with fsync or full_page_writes off,
-	// which is refused otherwise. The store does not claim Durable.
+	// which is refused otherwise, whenever a connection is made. The store does not claim
+	// Durable.
 	FsyncOff bool
 
 	// NoListen disables LISTEN and NOTIFY, which some poolers do not support.

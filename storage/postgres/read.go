@@ -158,9 +158,12 @@ func (s *Store) read(ctx context.Context, r *reading, alone func(context.Context
 	defer cancel()
 	try := func(c *pgxpool.Conn) error {
 		err := alone(bounded, c)
-		if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == invalidText { // what a read says on a standby
+		switch e, ok := errors.AsType[*pgconn.PgError](err); {
+		case ok && e.Code == invalidText: // what a read says on a standby
 			_ = c.Conn().Close(bounded) // or the pool would hand it out again
 			return errRecovering
+		case ok && e.Code == dataCorrupted:
+			return &undoneError{e}
 		}
 		return err
 	}

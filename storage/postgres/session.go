@@ -52,7 +52,7 @@ func (s *Store) connect(ctx context.Context, lockTimeout time.Duration, then fun
 			return nil, err
 		}
 	}
-	setUpEach(config, lockTimeout)
+	setUpEach(config, lockTimeout, s.options.FsyncOff)
 	mayCancel(config)
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strconv"
 	"sync/atomic"
@@ -13,8 +14,9 @@ import (
 )
 
 // setUpEach makes every new connection of config start with our settings, and refuses a
-// connection that cannot write, as after a fail-over; then pgx tries the next host.
-func setUpEach(config *pgx.ConnConfig, lockTimeout time.Duration) {
+// server that cannot write or may lose what it commits, as after a fail-over; then pgx tries
+// the next host.
+func setUpEach(config *pgx.ConnConfig, lockTimeout time.Duration, fsyncOff bool) {
 	before := config.ValidateConnect
 	config.ValidateConnect = func(ctx context.Context, c *pgconn.PgConn) error {
 		if before != nil {
@@ -22,17 +24,17 @@ func setUpEach(config *pgx.ConnConfig, lockTimeout time.Duration) {
 				return err
 			}
 		}
-		return setUp(ctx, c, lockTimeout)
+		return setUp(ctx, c, lockTimeout, fsyncOff)
 	}
 }
 
-// setUp applies the settings of a connection. It uses a statement, because poolers refuse
-// unknown parameters when a connection is opened.
+// setUp checks the server and applies the settings of a connection. It uses a statement,
+// because poolers refuse unknown parameters when a connection is opened.
 //
 // For a small table the planner would choose a sequential scan, and keep that plan after
 // the table has grown. So sequential scans are disabled.
-func setUp(ctx context.Context, c *pgconn.PgConn, lockTimeout time.Duration) error {
-	sql := `SELECT pg_is_in_recovery(), current_setting('transaction_read_only')`
+func setUp(ctx context.Context, c *pgconn.PgConn, lockTimeout time.Duration, fsyncOff bool) error {
+	sql := ""
 	for _, s := range []struct{ name, value string }{
 		{"statement_timeout", milliseconds(statementTimeout)},
 		{"lock_timeout", milliseconds(lockTimeout)},
@@ -47,7 +49,14 @@ func setUp(ctx context.Context, c *pgconn.PgConn, lockTimeout time.Duration) err
 	// With synchronous_commit off, the store would not be durable. All other values make
 	// a commit durable on the server itself.
 	sql += `, CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END`
-	results, err := c.Exec(ctx, sql).ReadAll()
+	return checkServer(ctx, c, fsyncOff, sql)
+}
+
+// checkServer checks that the server can write, and the settings on which Durable depends.
+// It evaluates also in the same statement.
+func checkServer(ctx context.Context, c *pgconn.PgConn, fsyncOff bool, also string) error {
+	results, err := c.Exec(ctx, `SELECT pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('server_version_num')::int < 130000,
+		current_setting('server_version'), current_setting('fsync', true), current_setting('full_page_writes', true)`+also).ReadAll()
 	if err != nil {
 		return err
 	}
@@ -59,9 +68,19 @@ func setUp(ctx context.Context, c *pgconn.PgConn, lockTimeout time.Duration) err
 		return errRecovering
 	case string(row[1]) != "off":
 		return errReadOnly
+	case string(row[2]) != "f":
+		return fmt.Errorf("the server has version %s, but 13 or later is required", row[3])
+	case fsyncOff:
+		return nil
+	case string(row[4]) == "off":
+		return fmt.Errorf(mayCorrupt, "fsync")
+	case string(row[5]) == "off":
+		return fmt.Errorf(mayCorrupt, "full_page_writes")
 	}
 	return nil
 }
+
+const mayCorrupt = "the server runs with %s off, so a crash of its machine may corrupt the database; set Options.FsyncOff to accept this"
 
 // uncancelled is where a connection keeps whether the server may be asked to cancel what it does.
 const uncancelled = "weft: not cancelled"

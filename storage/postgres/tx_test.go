@@ -102,6 +102,42 @@ func TestStagedTwice(t *testing.T) {
 	}
 }
 
+// Two hosts stage a change of the same row, and their batches also compare a row before it. The second waits, then
+// finds the change, and can continue. A lock that both can hold would make them wait for each other.
+func TestStagedBehindWhatIsCompared(t *testing.T) {
+	url := pgtest.URL(t)
+	s := open(t, url, nil)
+	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("log", ""), put("wf", "0")}}))
+	change := func(from, to string) storage.Batch {
+		return storage.Batch{If: []storage.Condition{exists("log"), equal("wf", from)}, Ops: []storage.Op{put("wf", to)}}
+	}
+	third, looking := host(t, url), host(t, url)
+	exec(t, third, `SELECT FROM weft.store WHERE k = 'wf' FOR SHARE`) // until both wait
+	ended := make(chan error)
+	for _, tx := range []pgx.Tx{host(t, url), host(t, url)} {
+		go func() {
+			err := s.WithTx(tx).Commit(t.Context(), change("0", "1"))
+			if errors.Is(err, storage.ErrConflict) {
+				err = s.WithTx(tx).Commit(t.Context(), change("1", "2"))
+			}
+			ended <- errors.Join(err, tx.Commit(context.WithoutCancel(t.Context())))
+		}()
+	}
+	eventually(t, func() bool {
+		var waiting int
+		must(t, looking.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE NOT granted AND
+			pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())`).Scan(&waiting))
+		return waiting == 2
+	})
+	must(t, third.Rollback(t.Context()))
+	for range 2 {
+		must(t, <-ended)
+	}
+	if got := all(t, s); got != "[log= wf=2]" {
+		t.Errorf("got %s, want what the second has written", got)
+	}
+}
+
 type runner struct{ s *postgres.Store }
 
 func (r runner) TransactStep(name string, result any, f func(context.Context) error) error {
