@@ -130,11 +130,11 @@ func (s *Store) openOnce() (*database, error) {
 		d.DB, err = pebble.Open(s.dir, s.pebbleOptions(d.disk))
 		return err
 	})
-	if failure := d.disk.failure(); failure != nil {
+	if d.disk.failure() != nil {
 		if d.DB != nil {
 			d.close()
 		}
-		return nil, failure
+		return nil, d.disk.failure() // it may have become another one until the database was closed
 	}
 	switch {
 	case errors.Is(err, pebble.ErrDBNotPristine), err != nil && strings.Contains(err.Error(), "object size mismatch"):
