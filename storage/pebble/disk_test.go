@@ -1177,6 +1177,49 @@ func TestReadsSeeOnlyWhatIsSynced(t *testing.T) {
 	}
 }
 
+// What a reader has seen of the commits of a process that was killed is there after a power loss.
+func TestReaderSyncsTheLog(t *testing.T) {
+	memory := newMemory()
+	var killed atomic.Bool
+	s, err := openOn(&tap{memory, func(what string) error {
+		if strings.HasPrefix(what, "sync") && killed.Load() {
+			return syscall.EIO // what was written before stays there, and no more is
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := putKey(t, s, "a"); err != nil {
+		t.Fatal(err)
+	}
+	killed.Store(true)
+	if err := putKey(t, s, "b"); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("got %v, want EIO", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	reader := &Store{path: "/store", fs: memory, options: Options{ReadOnly: true}}
+	if err := reader.open(); err != nil {
+		t.Fatal(err)
+	}
+	if err := getKey(t, reader, "b"); err != nil {
+		t.Fatalf("got %v of what was written, want it read: this proves nothing", err)
+	}
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	after, err := openOn(memory.CrashClone(vfs.CrashCloneCfg{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer after.Close()
+	if err := errors.Join(getKey(t, after, "a"), getKey(t, after, "b")); err != nil {
+		t.Errorf("after a power loss: got %v of what was read", err)
+	}
+}
+
 // openInside opens a store in files.
 func openInside(t testing.TB, path string) *Store {
 	t.Helper()

@@ -112,7 +112,11 @@ func (s *Store) openDatabase() (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	if version < format && !s.options.ReadOnly {
+	if s.options.ReadOnly {
+		if err := s.syncLogs(); err != nil {
+			return nil, err
+		}
+	} else if version < format {
 		first, err := s.openOnce()
 		if err != nil {
 			return nil, err
@@ -122,6 +126,32 @@ func (s *Store) openDatabase() (*database, error) {
 		}
 	}
 	return s.openOnce()
+}
+
+// syncLogs syncs the logs. A process that was killed may have left commits there that it had not synced, and what is read is
+// said to be durable. Of a store that is opened for writing, pebble writes them to a table, and syncs that.
+func (s *Store) syncLogs() error {
+	names, err := s.fs.List(s.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, ".log") {
+			continue
+		}
+		f, err := s.fs.Open(s.fs.PathJoin(s.dir, name))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(place.SyncRead(f), f.Close()); err != nil {
+			return err
+		}
+	}
+	d, err := s.fs.OpenDir(s.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(place.SyncRead(d), d.Close())
 }
 
 func (s *Store) openOnce() (*database, error) {
