@@ -1460,3 +1460,26 @@ func TestPowerLossWhileItIsCreated(t *testing.T) {
 	}
 	t.Logf("%d images", len(images))
 }
+
+// Each opening for writing syncs the folder above: the process that created the folder may have been killed before it did.
+func TestOpeningSyncsTheFolderAbove(t *testing.T) {
+	memory := newMemory()
+	for range 2 {
+		var synced atomic.Bool
+		s, err := openOn(&tap{memory, func(what string) error {
+			if what == "sync /" {
+				synced.Store(true)
+			}
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !synced.Load() {
+			t.Error("the folder above is not synced")
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -29,7 +29,7 @@ const format = pebble.FormatTableFormatV6
 // memTables is how many tables may be in memory until one of them is written.
 const memTables = 4
 
-// take creates the folder if it does not exist, and locks it.
+// take creates the folder if it does not exist, and locks it. Pebble syncs the folder above at each opening for writing.
 func (s *Store) take() error {
 	if s.path == "" {
 		return errors.New("no path")
@@ -39,12 +39,7 @@ func (s *Store) take() error {
 		return err
 	}
 	if !s.options.ReadOnly {
-		switch err := os.Mkdir(path, 0o700); {
-		case err == nil:
-			if err := syncDir(filepath.Dir(path)); err != nil {
-				return err
-			}
-		case !errors.Is(err, fs.ErrExist):
+		if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
@@ -83,15 +78,6 @@ func (s *Store) locked(path string) error {
 		return fmt.Errorf("%w: another folder is at %q", storage.ErrMoved, s.dir)
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 // A database is a pebble database and what it wrote to. After a full disk, the store opens
