@@ -7,7 +7,7 @@ import (
 )
 
 // Capabilities declare what a store supports. The zero value claims nothing.
-// Correctness depends on these claims; storagetest tests them.
+// Correctness depends on these claims. storagetest tests them, but for Durable: it cannot cut the power.
 type Capabilities struct {
 	// ConditionalBatch: checking the conditions and applying the batch is one
 	// atomic step. A store without it refuses a batch that has conditions with

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -403,5 +404,41 @@ func TestReadsBesideACommit(t *testing.T) {
 	end()
 	if early.Load() > 0 || beside.Load() < 100 {
 		t.Errorf("%d of %d reads beside a commit saw what it had not synced; want none of 100 or more", early.Load(), beside.Load())
+	}
+}
+
+// Each opening for writing syncs the folder: the process that created the file may have been killed before it did.
+func TestOpeningSyncsTheFolder(t *testing.T) {
+	failure := errors.New("no sync")
+	var synced []string
+	before := syncAbove
+	defer func() { syncAbove = before }()
+	syncAbove = func(path string) error {
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("got %v, want the file, whose name is synced", err)
+		}
+		synced = append(synced, path)
+		return errors.Join(before(path), failure)
+	}
+	dir := t.TempDir()
+	path, link := filepath.Join(dir, "store.db"), filepath.Join(t.TempDir(), "link.db")
+	if err := os.Symlink(filepath.Join(dir, "other.db"), link); err != nil { // its target does not exist yet
+		t.Fatal(err)
+	}
+	for _, p := range []string{path, path, link} {
+		if _, err := Open(p, nil); !errors.Is(err, failure) {
+			t.Errorf("got %v, want the error of the sync", err)
+		}
+	}
+	if want := []string{path, path, link}; !slices.Equal(synced, want) {
+		t.Errorf("got %q synced, want %q", synced, want)
+	}
+	r, err := Open(path, &Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	if len(synced) != 3 {
+		t.Error("read-only: the folder is synced")
 	}
 }

@@ -72,6 +72,11 @@ func (s *Store) openFile(mapSize int) error {
 		if err := sync(f); err != nil {
 			return nil, err
 		}
+		if !s.readOnly {
+			if err := syncAbove(path); err != nil {
+				return nil, err
+			}
+		}
 		return f, check(f, s.bucket)
 	}
 	err := guarded(func() (err error) {
@@ -145,7 +150,7 @@ func (s *Store) createBucket() error {
 }
 
 // create creates the file if it does not exist. It writes a temporary file and links it to
-// path when it is complete, so that a crash leaves no partial file. It syncs the directory.
+// path when it is complete, so that a crash leaves no partial file.
 func create(path string, bucket []byte) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -167,21 +172,30 @@ func create(path string, bucket []byte) error {
 	if err := errors.Join(s.createBucket(), db.Close()); err != nil {
 		return err
 	}
-	if err := os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) {
-		return nil // another process created it meanwhile
-	} else if err != nil {
-		if err := os.Rename(f.Name(), path); err != nil { // this file system has no hard links
-			return err
-		}
+	err = os.Link(f.Name(), path)
+	if err == nil || errors.Is(err, fs.ErrExist) { // another process created it meanwhile
+		return nil
 	}
-	return syncDir(dir)
+	return os.Rename(f.Name(), path) // this file system has no hard links
 }
 
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
+// syncAbove is a variable for tests.
+var syncAbove = syncFolderOf
+
+// syncFolderOf syncs the folder of the file, behind links. A process that was killed may have created the file and not have synced
+// its name.
+func syncFolderOf(path string) error {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if errors.Is(err, fs.ErrPermission) {
+		return nil // a process may use a file in a folder that it may not read
+	}
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	return d.Sync()
+	return place.SyncRead(d)
 }

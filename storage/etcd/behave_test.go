@@ -375,3 +375,17 @@ func TestTurningDisturbsNobody(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// A host's configuration does not make the client use all members at a time.
+func TestOneMemberAtATime(t *testing.T) {
+	c := cluster(t)
+	s, err := etcd.Open(t.Context(), clientv3.Config{Endpoints: c.Endpoints(), AutoSyncInterval: 10 * time.Millisecond}, empty())
+	must(t, err)
+	defer s.Close()
+	for range 50 {
+		time.Sleep(10 * time.Millisecond)
+		if all := s.Endpoints(); len(all) != 1 {
+			t.Fatalf("got the members %q, want one", all)
+		}
+	}
+}

@@ -15,6 +15,9 @@ var (
 // Member is the member in use: it is another one when the number is.
 func (s *Store) Member() int { return s.members.current() }
 
+// Endpoints are the addresses of the members that the client uses.
+func (s *Store) Endpoints() []string { return s.client.Endpoints() }
+
 // Turn turns to the next member.
 func (s *Store) Turn() { s.members.leave(s.members.current()) }
 

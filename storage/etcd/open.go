@@ -24,7 +24,8 @@ import (
 // c has the addresses of the members, and what is needed for TLS and authentication. Open sets
 // fields of c which have the zero value: a client that is silent, notices a dead connection in
 // about ten seconds and connects again within two. It always turns off the client's retries,
-// because the client would send a transaction again whose answer was lost.
+// because the client would send a transaction again whose answer was lost. It also turns off
+// AutoSyncInterval: the client would then use all members at a time, also one that does not answer.
 func Open(ctx context.Context, c clientv3.Config, o *Options) (*Store, error) {
 	s, err := open(ctx, c, o)
 	if err != nil {
@@ -50,6 +51,7 @@ func open(ctx context.Context, c clientv3.Config, o *Options) (*Store, error) {
 	// The client repeats a transaction if the server answers Canceled or DeadlineExceeded, even
 	// after it was applied. A limit of one attempt prevents that.
 	c.MaxUnaryRetries = 1
+	c.AutoSyncInterval = 0
 	c.DialTimeout = cmp.Or(c.DialTimeout, silence)
 	c.DialKeepAliveTime = cmp.Or(c.DialKeepAliveTime, keepAlive)
 	c.DialKeepAliveTimeout = cmp.Or(c.DialKeepAliveTimeout, keepAliveTimeout)

@@ -51,14 +51,16 @@ func newDisk(below vfs.FS, dir string, files *place.Files) *disk {
 	return d
 }
 
-// fail makes err the failure, unless there is one. That the folder has moved is more than that
-// the disk is full, which passes.
+// fail makes err the failure, unless there is one. A full disk passes, so any other failure replaces that one.
 func (d *disk) fail(err error) {
-	if !full(err) && !errors.Is(err, storage.ErrMoved) {
+	if !full(err) && !errors.Is(err, storage.ErrMoved) && !errors.Is(err, storage.ErrFailed) {
 		err = fmt.Errorf("%w: %w", storage.ErrFailed, err)
 	}
-	if last := d.failed.Load(); last == nil || full(*last) && errors.Is(err, storage.ErrMoved) {
-		d.failed.CompareAndSwap(last, &err)
+	for {
+		last := d.failed.Load()
+		if last != nil && (full(err) || !full(*last)) || d.failed.CompareAndSwap(last, &err) {
+			return
+		}
 	}
 }
 
@@ -347,7 +349,11 @@ func (d *disk) Rename(last, name string) error {
 	if err := d.check(); err != nil {
 		return err
 	}
-	return d.FS.Rename(last, name)
+	err := d.FS.Rename(last, name)
+	if err != nil && d.mine(name) {
+		d.fail(err)
+	}
+	return err
 }
 
 func (d *disk) Link(last, name string) error {

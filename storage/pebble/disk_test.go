@@ -664,6 +664,85 @@ func TestNothingHasMovedWhenThereIsNoRoomToOpenAgain(t *testing.T) {
 	}
 }
 
+// refusesAll checks that every call returns ErrFailed.
+func refusesAll(t *testing.T, s *Store, when string) {
+	t.Helper()
+	time.Sleep(2 * place.Interval)
+	_, scan := s.Scan(t.Context(), storage.Range{})
+	for what, err := range map[string]error{"Get": getKey(t, s, "a"), "Scan": scan, "Commit": putKey(t, s, "c"), "Backup": s.Backup(s.path + ".backup")} {
+		if !errors.Is(err, storage.ErrFailed) {
+			t.Errorf("%s, then %s: got %v, want ErrFailed", when, what, err)
+		}
+	}
+}
+
+// An I/O error is the end of the store also if the disk has become full before.
+func TestFailureAfterTheDiskIsFull(t *testing.T) {
+	var s *Store
+	var armed atomic.Bool
+	s = openTapped(t, func(what string) error {
+		if armed.Load() && strings.HasPrefix(what, "sync") && strings.HasSuffix(what, ".log") {
+			s.db.disk.fail(syscall.ENOSPC) // as of a table that is written meanwhile
+			return syscall.EIO
+		}
+		return nil
+	})
+	armed.Store(true)
+	if err := putKey(t, s, "b"); !errors.Is(err, storage.ErrFailed) {
+		t.Errorf("got %v, want ErrFailed", err)
+	}
+	armed.Store(false)
+	refusesAll(t, s, "the sync of the log has failed")
+}
+
+// An I/O error is the end of the store also in an attempt to open the database again after a full disk: the next attempt
+// would read what the disk may not have.
+func TestFailureWhileTheDatabaseIsOpenedAgain(t *testing.T) {
+	const never = 1 << 40
+	failures := 0
+	for at := int64(1); ; at++ {
+		var full atomic.Bool
+		var left atomic.Int64
+		var failed atomic.Value
+		left.Store(never)
+		s := openTapped(t, func(what string) error {
+			switch {
+			case full.Load():
+				return syscall.ENOSPC
+			case strings.Contains(what, "/store") && left.Add(-1) == 0: // pebble syncs the folder above, too, which has nothing new
+				failed.Store(what)
+				return syscall.EIO
+			}
+			return nil
+		})
+		full.Store(true)
+		if err := putKey(t, s, "b"); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("got %v, want ENOSPC", err)
+		}
+		left.Store(at)
+		full.Store(false)
+		err := putKey(t, s, "c")
+		if left.Load() > 0 {
+			t.Logf("%d of %d calls failed", failures, at)
+			if err != nil || failures < 10 {
+				t.Errorf("got %d failures and then %v, want 10 or more and nil", failures, err)
+			}
+			return
+		}
+		failures++
+		if err == nil {
+			continue // a file was removed, or preallocated: nothing depends on that
+		}
+		if !errors.Is(err, storage.ErrFailed) {
+			t.Errorf("call %d, %v: got %v, want ErrFailed", at, failed.Load(), err)
+		}
+		refusesAll(t, s, fmt.Sprintf("call %d, %v, has failed", at, failed.Load()))
+		if t.Failed() {
+			return
+		}
+	}
+}
+
 // Pebble replaces the log between two steps of a look, and removes the one before. Nobody has moved it.
 func TestLogThatIsReplacedHasNotMoved(t *testing.T) {
 	dir := t.TempDir()
@@ -1098,6 +1177,49 @@ func TestReadsSeeOnlyWhatIsSynced(t *testing.T) {
 	}
 }
 
+// What a reader has seen of the commits of a process that was killed is there after a power loss.
+func TestReaderSyncsTheLog(t *testing.T) {
+	memory := newMemory()
+	var killed atomic.Bool
+	s, err := openOn(&tap{memory, func(what string) error {
+		if strings.HasPrefix(what, "sync") && killed.Load() {
+			return syscall.EIO // what was written before stays there, and no more is
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := putKey(t, s, "a"); err != nil {
+		t.Fatal(err)
+	}
+	killed.Store(true)
+	if err := putKey(t, s, "b"); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("got %v, want EIO", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	reader := &Store{path: "/store", fs: memory, options: Options{ReadOnly: true}}
+	if err := reader.open(); err != nil {
+		t.Fatal(err)
+	}
+	if err := getKey(t, reader, "b"); err != nil {
+		t.Fatalf("got %v of what was written, want it read: this proves nothing", err)
+	}
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	after, err := openOn(memory.CrashClone(vfs.CrashCloneCfg{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer after.Close()
+	if err := errors.Join(getKey(t, after, "a"), getKey(t, after, "b")); err != nil {
+		t.Errorf("after a power loss: got %v of what was read", err)
+	}
+}
+
 // openInside opens a store in files.
 func openInside(t testing.TB, path string) *Store {
 	t.Helper()
@@ -1337,4 +1459,27 @@ func TestPowerLossWhileItIsCreated(t *testing.T) {
 		}
 	}
 	t.Logf("%d images", len(images))
+}
+
+// Each opening for writing syncs the folder above: the process that created the folder may have been killed before it did.
+func TestOpeningSyncsTheFolderAbove(t *testing.T) {
+	memory := newMemory()
+	for range 2 {
+		var synced atomic.Bool
+		s, err := openOn(&tap{memory, func(what string) error {
+			if what == "sync /" {
+				synced.Store(true)
+			}
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !synced.Load() {
+			t.Error("the folder above is not synced")
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

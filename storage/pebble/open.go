@@ -29,7 +29,7 @@ const format = pebble.FormatTableFormatV6
 // memTables is how many tables may be in memory until one of them is written.
 const memTables = 4
 
-// take creates the folder if it does not exist, and locks it.
+// take creates the folder if it does not exist, and locks it. Pebble syncs the folder above at each opening for writing.
 func (s *Store) take() error {
 	if s.path == "" {
 		return errors.New("no path")
@@ -39,12 +39,7 @@ func (s *Store) take() error {
 		return err
 	}
 	if !s.options.ReadOnly {
-		switch err := os.Mkdir(path, 0o700); {
-		case err == nil:
-			if err := syncDir(filepath.Dir(path)); err != nil {
-				return err
-			}
-		case !errors.Is(err, fs.ErrExist):
+		if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
@@ -85,15 +80,6 @@ func (s *Store) locked(path string) error {
 	return nil
 }
 
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}
-
 // A database is a pebble database and what it wrote to. After a full disk, the store opens
 // another one.
 type database struct {
@@ -112,7 +98,11 @@ func (s *Store) openDatabase() (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	if version < format && !s.options.ReadOnly {
+	if s.options.ReadOnly {
+		if err := s.syncLogs(); err != nil {
+			return nil, err
+		}
+	} else if version < format {
 		first, err := s.openOnce()
 		if err != nil {
 			return nil, err
@@ -124,17 +114,43 @@ func (s *Store) openDatabase() (*database, error) {
 	return s.openOnce()
 }
 
+// syncLogs syncs the logs. A process that was killed may have left commits there that it had not synced, and what is read is
+// said to be durable. Of a store that is opened for writing, pebble writes them to a table, and syncs that.
+func (s *Store) syncLogs() error {
+	names, err := s.fs.List(s.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, ".log") {
+			continue
+		}
+		f, err := s.fs.Open(s.fs.PathJoin(s.dir, name))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(place.SyncRead(f), f.Close()); err != nil {
+			return err
+		}
+	}
+	d, err := s.fs.OpenDir(s.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(place.SyncRead(d), d.Close())
+}
+
 func (s *Store) openOnce() (*database, error) {
 	d := &database{disk: newDisk(s.fs, s.dir, s.files)}
 	err := guarded(func() (err error) {
 		d.DB, err = pebble.Open(s.dir, s.pebbleOptions(d.disk))
 		return err
 	})
-	if failure := d.disk.failure(); failure != nil {
+	if d.disk.failure() != nil {
 		if d.DB != nil {
 			d.close()
 		}
-		return nil, failure
+		return nil, d.disk.failure() // it may have become another one until the database was closed
 	}
 	switch {
 	case errors.Is(err, pebble.ErrDBNotPristine), err != nil && strings.Contains(err.Error(), "object size mismatch"):

@@ -46,6 +46,9 @@ func (s *Store) usable() error {
 	s.tried = time.Now()
 	if err != nil {
 		restore()
+		if errors.Is(err, storage.ErrFailed) {
+			s.db.disk.fail(err)
+		}
 		return err
 	}
 	s.known.Forget()

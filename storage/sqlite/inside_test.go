@@ -517,3 +517,37 @@ func TestReaderSyncsTheLog(t *testing.T) {
 		t.Errorf("got %q synced, want %q", synced, want)
 	}
 }
+
+// A reader is connected before it syncs the log: what a process writes after that and does not sync before it is killed is
+// shown by a first connection alone.
+func TestReaderIsConnectedBeforeItSyncs(t *testing.T) {
+	s := openInside(t)
+	if err := s.Commit(t.Context(), batch("a", nil)); err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.ReadFile(s.path + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Close(), os.WriteFile(s.path+"-wal", log, 0o600)); err != nil { // as after a kill
+		t.Fatal(err)
+	}
+	synced := 0
+	before := syncRead
+	defer func() { syncRead = before }()
+	syncRead = func(*os.File) error {
+		synced++
+		if _, err := os.Stat(s.path + "-shm"); err != nil {
+			t.Errorf("got %v, want a connection, which has read the log", err)
+		}
+		return nil
+	}
+	r, err := Open(s.path, &Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if synced != 1 {
+		t.Errorf("got %d syncs, want 1", synced)
+	}
+}

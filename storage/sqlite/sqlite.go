@@ -56,7 +56,9 @@ type Options struct {
 
 	// Relaxed does not sync on commit. A single writer is about eight times as fast,
 	// but a power loss can undo the latest commits; a crash of the process cannot.
-	// The store does not claim Durable.
+	// The store does not claim Durable. Set it in each process that has the database
+	// open, also with ReadOnly, or in none: one without it claims Durable, and shows
+	// commits of the others that a power loss can undo.
 	Relaxed bool
 
 	// Shared lets several processes on the same machine open the store, if all of
@@ -159,17 +161,17 @@ func open(path string, o *Options) (_ *Store, err error) {
 		}
 		s.queue = group.New(maxBatch, s.writer.apply)
 	}
-	if s.options.ReadOnly && !s.options.Relaxed {
-		if err := syncLog(file); err != nil {
-			return nil, err
-		}
-	}
 	r, err := newReader(file, s.options) // fail now rather than at the first read
 	if err != nil {
 		return nil, err
 	}
 	<-s.readers
 	s.readers <- r
+	if s.options.ReadOnly && !s.options.Relaxed {
+		if err := syncLog(file); err != nil {
+			return nil, err
+		}
+	}
 	err = r.query(library, nil, 1, func(row []driver.Value) error {
 		s.library = fmt.Sprint(row[0])
 		return nil

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/weft-go/weft/storage"
@@ -123,6 +125,44 @@ func cancelledIsNoConflict(t *trial) {
 	t.only(`^[0-5]:\d+=1$`)
 }
 
+// Who reads page by page takes a short page for the last one.
+func cancelledScanIsWholeOrFails(t *trial) {
+	const entries = 600
+	all := numbered("k", entries)
+	for i := range all { // so many bytes that a store may read them in several steps
+		all[i] += strings.Repeat("v", 4<<10)
+	}
+	for few := range slices.Chunk(all, 16) {
+		t.put(few...)
+	}
+	seed := t.seed()
+	t.together(4, func(i int) error {
+		rnd := rand.New(rand.NewPCG(seed, uint64(i)))
+		r := storage.Range{Limit: entries, Reverse: i%2 == 1}
+		var took time.Duration
+		for round := range 15 {
+			var page []storage.Entry
+			began := time.Now()
+			err := t.midway(rnd, took, func(ctx context.Context) (err error) {
+				if round == 0 {
+					ctx = t.Context()
+				}
+				page, err = t.store.Scan(ctx, r)
+				return err
+			})
+			switch {
+			case err != nil && round == 0:
+				return fmt.Errorf("Scan(%s): got %w, want a page", rangeWords(r), err)
+			case err == nil && len(page) != entries:
+				return fmt.Errorf("Scan(%s) cancelled midway: got %d of %d entries and no error, want all or an error", rangeWords(r), len(page), entries)
+			case err == nil:
+				took = time.Since(began)
+			}
+		}
+		return nil
+	})
+}
+
 // only expects all entries of the store to match pattern.
 func (t *trial) only(pattern string) {
 	t.Helper()
@@ -139,8 +179,7 @@ func withdrawn(err error) bool {
 	return ok
 }
 
-// cancelled commits b and cancels the commit at a random time, which may be early or
-// late in a Commit that takes as long as the previous one. After the answer it changes b, which
+// cancelled commits b and cancels the commit midway. After the answer it changes b, which
 // the store must not read any more.
 func (t *trial) cancelled(rnd *rand.Rand, took time.Duration, b storage.Batch) error {
 	defer func() {
@@ -153,10 +192,16 @@ func (t *trial) cancelled(rnd *rand.Rand, took time.Duration, b storage.Batch) e
 			b.Ops[i] = put(fmt.Sprint("late", i), "1")
 		}
 	}()
+	return t.midway(rnd, took, func(ctx context.Context) error { return t.store.Commit(ctx, b) })
+}
+
+// midway makes a call whose context ends at a random time, which may be early or late in a call
+// that takes as long as the previous one.
+func (t *trial) midway(rnd *rand.Rand, took time.Duration, call func(context.Context) error) error {
 	if rnd.IntN(2) == 0 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rnd.Int64N(int64(took)*3/2+1)))
 		defer cancel()
-		return t.store.Commit(ctx, b)
+		return call(ctx)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -170,5 +215,5 @@ func (t *trial) cancelled(rnd *rand.Rand, took time.Duration, b storage.Batch) e
 	for range start {
 		runtime.Gosched()
 	}
-	return t.store.Commit(ctx, b)
+	return call(ctx)
 }

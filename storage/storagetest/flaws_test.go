@@ -227,6 +227,17 @@ var flaws = []flaw{
 		}
 	}, nil},
 	spoilRange("cuts pages short", []string{"LimitBoundsPage", "PagesCoverRange"}, func(r *storage.Range) { r.Limit = min(r.Limit, 10) }),
+	spoilRange("cuts long bounds", []string{"PagesCoverRange"}, func(r *storage.Range) {
+		r.Start, r.End = r.Start[:min(len(r.Start), storage.MaxKey)], r.End[:min(len(r.End), storage.MaxKey)]
+	}),
+	{"refuses long bounds", []string{"PagesCoverRange"}, func(s *flawed) {
+		s.scan = func(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+			if max(len(r.Start), len(r.End)) > storage.MaxKey {
+				return nil, errors.New("key too long")
+			}
+			return s.Storage.Scan(ctx, r)
+		}
+	}, nil},
 	spoilRange("ignores Reverse", []string{"ReverseBeginsAtEnd"}, func(r *storage.Range) { r.Reverse = false }),
 	{"reads backwards from the Start", []string{"ReverseBeginsAtEnd"}, func(s *flawed) {
 		s.scan = func(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
@@ -651,6 +662,18 @@ var flaws = []flaw{
 			return err
 		}
 	}, nil},
+	{"ends a page when its context ends", []string{"CancelledScanIsWholeOrFails"}, func(s *flawed) {
+		s.scan = func(ctx context.Context, r storage.Range) (page []storage.Entry, _ error) {
+			all, err := s.Storage.Scan(ctx, r)
+			for _, e := range all {
+				if page = append(page, e); ctx.Err() != nil {
+					break
+				}
+				runtime.Gosched()
+			}
+			return page, err
+		}
+	}, nil},
 
 	// Opening and closing.
 	{"learns what it can", []string{"CapabilitiesNeverChange"}, func(s *flawed) {
@@ -746,6 +769,15 @@ var flaws = []flaw{
 			return write(ctx, b)
 		}
 	}),
+	spoilOpenings("claims no readAfterWrite and judges conditions late", []string{"OneAbsentWinsOfOpenings", "OneEqualWinsOfOpenings",
+		"LaterSeesEarlierOfOpenings"}, func(s *flawed) {
+		shared := s.caps
+		s.caps = func(c *storage.Capabilities) {
+			shared(c)
+			c.ReadAfterWrite = false
+		}
+		s.commit = judgeByOwnPuts(readThenWrite(s.Storage))
+	}),
 	spoilOpenings("reads from a cache that only its own commits empty", []string{"WriteIsSeenByAllOpenings"}, func(s *flawed) {
 		var mu sync.Mutex
 		known := map[string][]byte{}
@@ -769,24 +801,7 @@ var flaws = []flaw{
 		}
 	}),
 	spoilOpenings("judges conditions by what it has put itself", []string{"LaterSeesEarlierOfOpenings"}, func(s *flawed) {
-		var mu sync.Mutex
-		known := map[string][]byte{}
-		s.commit = func(ctx context.Context, b storage.Batch) error {
-			mu.Lock()
-			defer mu.Unlock()
-			for _, c := range b.If {
-				if v, ok := known[string(c.Key)]; ok && !holds(c, v, nil) {
-					return storage.ErrConflict
-				}
-			}
-			err := s.Storage.Commit(ctx, b)
-			for _, o := range b.Ops {
-				if err == nil {
-					known[string(o.Key)] = bytes.Clone(o.Value)
-				}
-			}
-			return err
-		}
+		s.commit = judgeByOwnPuts(s.Storage.Commit)
 	}),
 	{"claims Shared and has an Opening", []string{"OpeningIsUnique"}, nil, func() Adapter {
 		return Adapter{Open: func(testing.TB) storage.Storage { return withOpening(NewFaulty(new(memory.Store), nil)) }}
@@ -947,6 +962,28 @@ func readThenWrite(s storage.Storage) func(context.Context, storage.Batch) error
 			runtime.Gosched()
 		}
 		return s.Commit(ctx, storage.Batch{Ops: b.Ops})
+	}
+}
+
+// judgeByOwnPuts judges conditions by what it has put itself, and leaves others to commit.
+func judgeByOwnPuts(commit func(context.Context, storage.Batch) error) func(context.Context, storage.Batch) error {
+	var mu sync.Mutex
+	known := map[string][]byte{}
+	return func(ctx context.Context, b storage.Batch) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range b.If {
+			if v, ok := known[string(c.Key)]; ok && !holds(c, v, nil) {
+				return storage.ErrConflict
+			}
+		}
+		err := commit(ctx, b)
+		for _, o := range b.Ops {
+			if err == nil {
+				known[string(o.Key)] = bytes.Clone(o.Value)
+			}
+		}
+		return err
 	}
 }
 

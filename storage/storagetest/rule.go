@@ -101,6 +101,8 @@ var rules = []rule{
 	{"CancelledIsAllOrNothing", "a Commit cancelled midway is applied as a whole or not at all, and is applied if it returns nil", []string{atomicBatch, readAfterWrite, scanConsistency}, cancelledIsAllOrNothing},
 	{"CancelledIsNoConflict", "a Commit cancelled midway does not conflict with itself", []string{conditionalBatch}, cancelledIsNoConflict},
 
+	{"CancelledScanIsWholeOrFails", "a Scan cancelled midway returns a whole page or an error", nil, cancelledScanIsWholeOrFails},
+
 	// Opening and closing.
 	{"CapabilitiesNeverChange", "Capabilities never change", nil, capabilitiesNeverChange},
 	{"CapabilitiesAreAsPublished", "a store claims what the published table of adapters says", nil, capabilitiesAreAsPublished},
@@ -112,9 +114,9 @@ var rules = []rule{
 	{"SecondOpeningIsRefused", "a store that is not Shared refuses a second opening with ErrInUse, and works on", nil, secondOpeningIsRefused},
 	{"OpeningsShare", "each opening of a Shared store sees and judges what the others write, and outlives them", []string{readAfterWrite}, openingsShare},
 	{"WriteIsSeenByAllOpenings", "after Commit returned, every read by another opening of a Shared store sees what it wrote", []string{readAfterWrite}, onTwoOpenings(writeIsSeenByAll)},
-	{"OneAbsentWinsOfOpenings", "of concurrent batches of two openings that require one key to be absent and put it, one is applied", []string{conditionalBatch, readAfterWrite}, onTwoOpenings(oneAbsentWins)},
-	{"OneEqualWinsOfOpenings", "of concurrent batches of two openings that require one value and change it, one is applied", []string{conditionalBatch, readAfterWrite}, onTwoOpenings(oneEqualWins)},
-	{"LaterSeesEarlierOfOpenings", "a condition that an acknowledged batch of another opening made true holds", []string{conditionalBatch, readAfterWrite}, onTwoOpenings(laterSeesEarlier)},
+	{"OneAbsentWinsOfOpenings", "of concurrent batches of two openings that require one key to be absent and put it, one is applied", []string{conditionalBatch}, onTwoOpenings(oneAbsentWins)},
+	{"OneEqualWinsOfOpenings", "of concurrent batches of two openings that require one value and change it, one is applied", []string{conditionalBatch}, onTwoOpenings(oneEqualWins)},
+	{"LaterSeesEarlierOfOpenings", "a condition that an acknowledged batch of another opening made true holds", []string{conditionalBatch}, onTwoOpenings(laterSeesEarlier)},
 	{"OpeningsInterleaveSerially", "concurrent batches of two openings have the result of one after the other", []string{conditionalBatch, atomicBatch, readAfterWrite}, onTwoOpenings(batchesInterleaveSerially)},
 	{"SomeSerialOrderOfOpenings", "concurrent batches of two openings have the result of some serial order", []string{conditionalBatch, atomicBatch, readAfterWrite, scanConsistency}, onTwoOpenings(someSerialOrder)},
 	{"SessionIsProven", "a session of a storage.Prover has not ended before its Close, also if its store is closed, and has ended soon after it", nil, sessionIsProven},

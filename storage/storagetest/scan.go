@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/weft-go/weft/storage"
 )
@@ -179,6 +180,12 @@ func pagesCoverRange(t *trial) {
 		slices.Reverse(got)
 		t.same("all of "+rangeWords(r), got, c.want)
 	}
+	// storage.All goes on behind the last key of a page. That bound is longer than any key.
+	longest := strings.Repeat("m", storage.MaxKey)
+	t.put("m=1", longest+"=2", "n=3")
+	behind := []byte(longest + "\x00")
+	t.page(storage.Range{Start: behind, Limit: 1}, "n=3")
+	t.page(storage.Range{End: behind, Limit: 1, Reverse: true}, longest+"=2")
 }
 
 func (t *trial) pages(r storage.Range) []string {
