@@ -941,29 +941,36 @@ func TestReadersBesideAContinuation(t *testing.T) {
 	})
 }
 
-// The history of a life that has become too long to be read at once, and is gone in the middle, is
-// not said to be damaged.
+// The history of a life that ends while somebody reads it is whole if it is short. If it is too long to be read before the
+// first checkpoint is passed on, and is gone in the middle, it is not said to be damaged.
 func TestHistoryOfALifeThatEndsMeanwhile(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		s := fresh(t)
-		p, w := long(t, s)
-		reader := made(t, s, w)
-		defer reader.Close()
-		n, last := 0, error(nil)
-		for _, err := range reader.History(ctx, "w") {
-			if n++; n == 1 {
-				tell(t, yes, p, "w", "")
-				inLife(t, p, "w", 1)
-			}
-			last = err
-		}
-		if !errors.Is(last, engine.ErrBusy) || n < 2 {
-			t.Errorf("after %d checkpoints: %v", n, last)
-		}
-		if cs := historyOf(t, reader, "w"); kinds(cs[:1])[0] != checkpoint.KindContinued {
-			t.Errorf("%v", kinds(cs))
-		}
-	})
+	for _, steps := range []int{10, 20, 200, 500} {
+		t.Run(sprint(steps), func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := fresh(t)
+				p, w := long(t, s, steps)
+				reader := made(t, s, w)
+				defer reader.Close()
+				whole := len(historyOf(t, reader, "w"))
+				n, last := 0, error(nil)
+				for _, err := range reader.History(ctx, "w") {
+					if n++; n == 1 {
+						tell(t, yes, p, "w", "")
+						inLife(t, p, "w", 1)
+					}
+					last = err
+				}
+				if short := steps < 256; short && (last != nil || n != whole) {
+					t.Errorf("%d of %d checkpoints: %v", n, whole, last)
+				} else if !short && (!errors.Is(last, engine.ErrBusy) || n < 2) {
+					t.Errorf("after %d checkpoints: %v", n, last)
+				}
+				if cs := historyOf(t, reader, "w"); kinds(cs[:1])[0] != checkpoint.KindContinued {
+					t.Errorf("%v", kinds(cs))
+				}
+			})
+		})
+	}
 }
 
 // What an engine cannot remove, because only a newer release knows what belongs to it, holds up nothing
@@ -1028,15 +1035,14 @@ func TestRemovalOfRemainsDoesNotHoldUpThePoll(t *testing.T) {
 	})
 }
 
-// long is a run whose first life has a history that is not read at once, and that continues when it
-// gets the signal yes. It returns when the run waits for that.
-func long(t *testing.T, s storage.Storage) (p *process, w *engine.Workflow[int, int]) {
+// long is a run whose first life has so many steps, and that continues when it gets the signal yes. It returns when the run waits for that.
+func long(t *testing.T, s storage.Storage, steps int) (p *process, w *engine.Workflow[int, int]) {
 	t.Helper()
 	w = again("w", 1, func(run *engine.Run, life int) error {
 		if life == 1 {
 			return run.Sleep(time.Hour)
 		}
-		for range 300 {
+		for range steps {
 			if _, err := engine.Step(run, "s", func(context.Context) (int, error) { return 0, nil }); err != nil {
 				return err
 			}
@@ -1090,7 +1096,7 @@ func TestRehearsalBesideAContinuation(t *testing.T) {
 				defer client.Close()
 				start(t, before, client, "before", "") // listed behind it
 				time.Sleep(time.Second)
-				p, w := long(t, s)
+				p, w := long(t, s, 300)
 				continues := func() {
 					tell(t, yes, p, "w", "")
 					inLife(t, p, "w", 1)

@@ -108,7 +108,7 @@ func TestLargeRecordsAreReadAFewAtATime(t *testing.T) {
 }
 
 // A short past whose checkpoints are large is not kept in memory for the claim. It is read a few checkpoints at a time, then
-// and when the run goes on, also if the first ones are small.
+// and when the run goes on, also if the first ones are small. So it is by whoever reads its history or its events.
 func TestLargePast(t *testing.T) {
 	for _, c := range []struct {
 		small, large int
@@ -156,6 +156,32 @@ func TestLargePast(t *testing.T) {
 				if i := describe(t, p, "o"); i.Status != checkpoint.StatusCompleted {
 					t.Errorf("%s", i.Status)
 				}
+				n := 0
+				for _, cp := range historyOf(t, p.Engine, "o") {
+					n += len(cp.Events)
+				}
+				s.atMost(t, (c.most+1)<<19, "History")
+				for _, r := range []engine.PageRequest{{Ascending: true}, {}, {Ascending: true, NoData: true}, {NoData: true}} {
+					got := 0
+					for r.Limit = 1000; ; {
+						page, err := p.Events(ctx, "o", r)
+						if err != nil {
+							t.Fatal(err)
+						}
+						got, r.Cursor = got+len(page.Data), page.Next
+						if !page.HasMore {
+							break
+						}
+					}
+					if got != n {
+						t.Errorf("%+v: %d events, want %d", r, got, n)
+					}
+					s.atMost(t, (c.most+1)<<19, sprint("Events", r.Ascending, r.NoData))
+				}
+				if es, err := followed(p.Follow(ctx, "o", "")); err != nil || len(es) != n {
+					t.Errorf("Follow: %d events, want %d: %v", len(es), n, err)
+				}
+				s.atMost(t, (c.most+1)<<19, "Follow")
 			})
 		})
 	}

@@ -168,7 +168,7 @@ func (e *Reader) History(ctx context.Context, id string) iter.Seq2[checkpoint.Ch
 			if err != nil {
 				return false, err
 			}
-			for c, err := range e.HistoryOf(ctx, wf) {
+			for c, err := range e.lifeOf(ctx, wf) {
 				if err != nil {
 					return begun, err
 				}
@@ -181,6 +181,50 @@ func (e *Reader) History(ctx context.Context, id string) iter.Seq2[checkpoint.Ch
 		if err != nil {
 			yield(checkpoint.Checkpoint{}, err)
 		}
+	}
+}
+
+// A history is short if it has at most that many checkpoints, and not many more bytes.
+const (
+	shortHistory = 256
+	shortBytes   = 1 << 20
+)
+
+// lifeOf is HistoryOf, and yields nothing before the history was read as far as a short one goes. So a short one
+// is whole, or can be read again: see readLife.
+func (e *Reader) lifeOf(ctx context.Context, wf *journal.Workflow) iter.Seq2[checkpoint.Checkpoint, error] {
+	return func(yield func(checkpoint.Checkpoint, error) bool) {
+		var read []checkpoint.Checkpoint
+		short, size := true, 0
+		pass := func() bool {
+			for _, c := range read {
+				if !yield(c, nil) {
+					return false
+				}
+			}
+			short, read = false, nil
+			return true
+		}
+		for c, err := range e.HistoryOf(ctx, wf) {
+			if short && errors.Is(err, weft.ErrBusy) {
+				yield(checkpoint.Checkpoint{}, err)
+				return
+			}
+			if short && err == nil {
+				read = append(read, c)
+				for i := range c.Events {
+					size += sizeOf(&c.Events[i])
+				}
+				if short = len(read) < shortHistory && size < shortBytes; !short && !pass() {
+					return
+				}
+				continue
+			}
+			if !pass() || !yield(c, err) || err != nil {
+				return
+			}
+		}
+		pass()
 	}
 }
 

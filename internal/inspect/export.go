@@ -77,7 +77,7 @@ func (e *Reader) snapshot(ctx context.Context, id string) (*snapshot, error) {
 // historyOf yields the checkpoints of s.
 func (e *Reader) historyOf(ctx context.Context, s *snapshot) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
-		for c, err := range e.HistoryOf(ctx, s.wf) {
+		for c, err := range e.lifeOf(ctx, s.wf) {
 			if err == nil && c.Number > s.head || !yield(c, err) {
 				return
 			}

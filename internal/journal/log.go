@@ -7,9 +7,6 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// historyPage is how many checkpoints are read at once at most.
-const historyPage = 256
-
 // Next returns the number of the checkpoint that follows.
 func (e *Entry) Next() uint64 {
 	if e.skip > 0 {
@@ -19,10 +16,10 @@ func (e *Entry) Next() uint64 {
 }
 
 // Log yields the entries of the generation of wf, from the checkpoint n on, of whatever lives. It reads
-// so many at once. It does not notice if one is missing: see Entry.Next.
+// so many at once at most, and fewer if they are large. It does not notice if one is missing: see Entry.Next.
 func Log(ctx context.Context, s storage.Storage, wf *Workflow, n uint64, atOnce int) iter.Seq2[Entry, error] {
 	r := wf.Log().From(n)
-	r.Limit = min(atOnce, historyPage)
+	r.Limit = atOnce
 	return entries(ctx, s, wf, r)
 }
 
@@ -33,13 +30,13 @@ func LogBack(ctx context.Context, s storage.Storage, wf *Workflow, n uint64, atO
 	if n > 0 {
 		r.End = append(wf.Log().Checkpoint(n), 0)
 	}
-	r.Reverse, r.Limit = true, min(atOnce, historyPage)
+	r.Reverse, r.Limit = true, atOnce
 	return entries(ctx, s, wf, r)
 }
 
 func entries(ctx context.Context, s storage.Storage, wf *Workflow, r storage.Range) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		for found, err := range storage.All(ctx, s, r) {
+		for found, err := range Records(ctx, s, r) {
 			var e Entry
 			own := true
 			if err == nil {

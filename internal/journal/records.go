@@ -15,11 +15,15 @@ import (
 const recordsAtOnce = 4 * keys.PayloadPage
 
 // Records yields the entries of a range, which may be large. So it reads a few at once, and twice as many each time as long as
-// they are small.
+// they are small. If the range has a Limit, it never reads more at once.
 func Records(ctx context.Context, s storage.Storage, r storage.Range) iter.Seq2[storage.Entry, error] {
+	most := recordsAtOnce
+	if r.Limit > 0 {
+		most = min(r.Limit, most)
+	}
 	return func(yield func(storage.Entry, error) bool) {
 		r := r // for each loop
-		r.Limit = keys.PayloadPage
+		r.Limit = min(keys.PayloadPage, most)
 		for {
 			page, err := s.Scan(ctx, r)
 			if err != nil {
@@ -28,14 +32,18 @@ func Records(ctx context.Context, s storage.Storage, r storage.Range) iter.Seq2[
 			}
 			whole := len(page) < r.Limit
 			if !whole {
-				next := behind(page)
-				if bytes.Compare(next, r.Start) <= 0 {
-					yield(storage.Entry{}, fmt.Errorf("%w: %q is out of order", storage.ErrCorrupt, next)) // the loop would never end
+				last := page[len(page)-1].Key
+				if r.Reverse && r.End != nil && bytes.Compare(last, r.End) >= 0 || !r.Reverse && bytes.Compare(last, r.Start) < 0 {
+					yield(storage.Entry{}, fmt.Errorf("%w: %q is out of order", storage.ErrCorrupt, last)) // the loop would never end
 					return
 				}
-				r.Start = next
-				if r.Limit = min(2*r.Limit, recordsAtOnce); !small(page) {
-					r.Limit = keys.PayloadPage
+				if r.Reverse {
+					r.End = bytes.Clone(last)
+				} else {
+					r.Start = behind(page)
+				}
+				if r.Limit = min(2*r.Limit, most); !small(page) {
+					r.Limit = min(keys.PayloadPage, most)
 				}
 			}
 			for _, e := range page {

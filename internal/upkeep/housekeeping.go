@@ -1,11 +1,12 @@
 package upkeep
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/internal/meta"
@@ -19,8 +20,7 @@ import (
 // done once an hour.
 type housekeeping struct {
 	incarnation *worker.Incarnation
-	last        time.Time            // zero before the first look
-	found       map[string]time.Time // when engines that are gone were first found so
+	last        time.Time // zero before the first look
 }
 
 const (
@@ -50,7 +50,6 @@ func (h *housekeeping) look(ctx context.Context) error {
 // its lease, otherwise when it began.
 func (h *housekeeping) forgetEngines(ctx context.Context) error {
 	l := h.incarnation
-	found := map[string]time.Time{}
 	for entry, err := range storage.All(ctx, l.Worker.Store, keys.Engines()) {
 		if err != nil {
 			return err
@@ -71,20 +70,28 @@ func (h *housekeeping) forgetEngines(ctx context.Context) error {
 			continue
 		}
 		l.LedAstray(incarnation, r)
-		now, known := l.Certain()
-		found[incarnation] = cmp.Or(h.found[incarnation], time.Now())
-		// If its clock was ahead, a day has passed when it has passed here.
-		if (!known || now.Sub(r.Latest()) < aDay) && time.Since(found[incarnation]) < aDay {
-			continue
+		certain, err := l.Passed(ctx)
+		if err != nil {
+			return err
 		}
+		lists := new(meta.ListsRecord)
 		if !r.Lists {
-			lists, err := meta.ReadLists(ctx, l.Worker.Store)
-			if err != nil {
+			if lists, err = meta.ReadLists(ctx, l.Worker.Store); err != nil {
 				return err
 			}
-			if !lists.Done || lists.Place != "" || mayLack(r, lists.Begun) {
-				continue // it is why another pass is made
+		}
+		// If its clock was ahead, it counts as gone since now. Passes over the lists that have begun may lack what it wrote.
+		if latest := max(journal.Micro(l.Worker.Now()), lists.Begun); r.Latest().After(journal.Time(latest)) {
+			if err := h.cut(ctx, entry, r, latest, min(latest, journal.Micro(certain))); err != nil {
+				return err
 			}
+			continue
+		}
+		if certain.Sub(r.Latest()) < aDay {
+			continue
+		}
+		if !r.Lists && (!lists.Done || lists.Place != "" || mayLack(r, lists.Begun)) {
+			continue // it is why another pass is made
 		}
 		held := keys.HeldBy(incarnation)
 		held.Limit = 1
@@ -99,6 +106,23 @@ func (h *housekeeping) forgetEngines(ctx context.Context) error {
 			return err
 		}
 	}
-	h.found = found
 	return nil
+}
+
+// cut replaces the record of an engine that is gone by one that has no later times than the latest one, and no later certain time
+// than proven.
+func (h *housekeeping) cut(ctx context.Context, entry storage.Entry, r *membership.Registration, latest, proven int64) error {
+	r.Since, r.Stopped, r.Clock, r.Proven = min(r.Since, latest), min(r.Stopped, latest), min(r.Clock, latest), min(r.Proven, proven)
+	raw, err := record.Seal(entry.Key, journal.Version, r, r.UnknownFields)
+	if err != nil {
+		return err
+	}
+	err = h.incarnation.Worker.Store.Commit(ctx, storage.Batch{
+		If:  []storage.Condition{storage.Equal(entry.Key, entry.Value)},
+		Ops: []storage.Op{storage.Put(entry.Key, raw)},
+	})
+	if errors.Is(err, storage.ErrConflict) {
+		err = nil // the next look reads it again
+	}
+	return err
 }
