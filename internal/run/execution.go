@@ -174,8 +174,8 @@ func (x *Execution) Ended() *Ending {
 	return &Ending{x.Definition.Name, x.Hold.Workflow.Cancel, x.Output}
 }
 
-// errHeld ends an execution whose run is held.
-var errHeld = errors.New("engine: run is held")
+// errHeld ends an execution whose run is held, and errOver an attempt for which a run that has ended or continues as new did not wait.
+var errHeld, errOver = errors.New("engine: run is held"), fmt.Errorf("%w: nobody waits for this attempt any more", weft.ErrCancelled)
 
 // Drive executes the run from its beginning until it ends, is released or is held.
 func (x *Execution) Drive() error {

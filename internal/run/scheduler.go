@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/journal"
@@ -326,7 +325,7 @@ func (t *turns) unwind(err error) {
 	case why != nil:
 		over = over || why == activity.ErrTerminated || why == ErrReset
 	case over:
-		why = weft.ErrCancelled
+		why = errOver
 	default:
 		why = errHeld
 	}

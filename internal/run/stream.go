@@ -223,7 +223,7 @@ func (j *job) writing(name string) (*writing, error) {
 func (j *job) endedBy() error {
 	cause := context.Cause(j.ctx)
 	for _, stops := range []error{activity.ErrTimeout, activity.ErrStopped, weft.ErrCancelled, weft.ErrTimeout} {
-		if errors.Is(cause, stops) {
+		if errors.Is(cause, stops) && cause != errOver {
 			return cause
 		}
 	}
