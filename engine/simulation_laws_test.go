@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/weft-go/weft/internal/integrity"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
@@ -189,11 +191,11 @@ func (l *laws) applied(o *opening, asked bool, b storage.Batch, was map[string][
 		if len(parts) > 1 && gone[parts[1]] {
 			continue
 		}
-		_, there := was[string(op.Key)]
+		before, there := was[string(op.Key)]
 		gone := op.Kind == storage.DeleteOp
 		switch parts[0] {
 		case "eng":
-			l.lease(o, parts[1], op, there)
+			l.lease(o, parts[1], op, before)
 		case "wf":
 			if len(parts) == 4 && parts[2] == "pub" {
 				if t := touch(parts[1]); !gone {
@@ -398,7 +400,7 @@ type registration struct {
 }
 
 // lease judges a change of an incarnation's record.
-func (l *laws) lease(o *opening, incarnation string, op storage.Op, there bool) {
+func (l *laws) lease(o *opening, incarnation string, op storage.Op, before []byte) {
 	var r registration
 	if op.Kind == storage.DeleteOp {
 		if !l.over[incarnation] {
@@ -412,9 +414,11 @@ func (l *laws) lease(o *opening, incarnation string, op storage.Op, there bool) 
 	owner, known := l.owners[incarnation]
 	left := time.Until(l.trusted[incarnation])
 	switch {
+	case l.over[incarnation] && cut(op.Key, before, op.Value):
+		l.met("dead engines whose clock was ahead")
 	case known && owner != o && !r.Dead:
 		l.wrong("OW4: %s writes for %s, which is %s's", o.name, incarnation, owner.name)
-	case !there: // also a first record that landed when the one before had been forgotten
+	case before == nil: // also a first record that landed when the one before had been forgotten
 		l.owners[incarnation], l.over[incarnation] = o, false
 		l.trusted[incarnation] = l.left[string(op.Value)].Add(l.ttl)
 	case l.over[incarnation]:
@@ -426,6 +430,19 @@ func (l *laws) lease(o *opening, incarnation string, op storage.Op, there bool) 
 	default:
 		l.trusted[incarnation] = l.left[string(op.Value)].Add(l.ttl)
 	}
+}
+
+// cut reports whether a record of an incarnation has earlier times than before, and nothing else has changed.
+func cut(key, before, after []byte) bool {
+	was, err := membership.OpenRegistration(key, before)
+	is, e := membership.OpenRegistration(key, after)
+	if err != nil || e != nil {
+		return false
+	}
+	ended := (is.Stopped != 0) == (was.Stopped != 0)
+	earlier := is.Since <= was.Since && is.Stopped <= was.Stopped && is.Clock <= was.Clock && is.Proven <= was.Proven
+	is.Since, is.Stopped, is.Clock, is.Proven = was.Since, was.Stopped, was.Clock, was.Proven
+	return ended && earlier && reflect.DeepEqual(is, was)
 }
 
 // append judges the next checkpoint of a run.

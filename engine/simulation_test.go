@@ -145,7 +145,7 @@ func firstDifference(a, b []string) string {
 
 // simMeets is what a hundred seeds must meet at least: about half of what they do.
 var simMeets = map[string]int{
-	"killed": 25, "paused": 50, "stopped": 25, "clock jumps": 25, "wake-ups dropped": 80,
+	"killed": 25, "paused": 50, "stopped": 25, "clock jumps": 25, "dead engines whose clock was ahead": 3, "wake-ups dropped": 80,
 	"error before": 200, "error after": 50, "answer late": 200, "lands late": 40, "landed late": 15, "refused late": 30, "withdrawn": 25,
 	"takeovers": 25, "leases lost": 40, "lost races": 3, "unknown outcomes": 150, "stale commits refused": 2,
 	"verifiers asked": 50, "effects repeated": 10, "stale tokens refused": 1, "completed": 80, "cancelled": 8, "terminated": 4, "labelled": 20, "on a deployment": 30, "continued": 20,

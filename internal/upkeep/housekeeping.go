@@ -80,8 +80,9 @@ func (h *housekeeping) forgetEngines(ctx context.Context) error {
 				return err
 			}
 		}
-		// If its clock was ahead, it counts as gone since now. Passes over the lists that have begun may lack what it wrote.
-		if latest := max(journal.Micro(l.Worker.Now()), lists.Begun); r.Latest().After(journal.Time(latest)) {
+		// If its clock was ahead by more than a day, it counts as gone since now. Passes over the lists that have begun may lack what it
+		// wrote.
+		if latest := max(journal.Micro(l.Worker.Now()), lists.Begun); r.Latest().Sub(journal.Time(latest)) > aDay {
 			if err := h.cut(ctx, entry, r, latest, min(latest, journal.Micro(certain))); err != nil {
 				return err
 			}
