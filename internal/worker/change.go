@@ -131,13 +131,14 @@ func (e *Worker) Rewritten(wf, next *journal.Workflow) (*Changing, error) {
 // Hint tells the execution of wf that something was written for it. If this engine has no
 // execution of wf, it makes the engine look for it.
 func (e *Worker) Hint(wf *journal.Workflow, p run.Message) {
-	x := e.ExecutionOf(wf)
+	if x := e.ExecutionOf(wf); x != nil {
+		x.Post(p)
+		return
+	}
 	e.mu.Lock()
 	l := e.incarnation
 	e.mu.Unlock()
 	switch {
-	case x != nil:
-		x.Post(p)
 	case l == nil:
 	case wf.Owner == l.name:
 		l.Doubt(wf.ID)

@@ -225,8 +225,7 @@ func (e *Worker) ExecutionOf(wf *journal.Workflow) *run.Execution {
 	return nil
 }
 
-// Join returns the incarnation that would execute wf, after joining it, or nil if there
-// is none or it has no room.
+// Join returns the incarnation that would execute wf, after joining it, or nil if there is none or it has no room.
 func (e *Worker) Join(wf *journal.Workflow) *Incarnation {
 	if !e.MayDrive(wf) {
 		return nil
