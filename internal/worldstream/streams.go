@@ -92,6 +92,11 @@ func (s *Streams) Close() {
 	s.work.Wait()
 }
 
+// closed is the error of a call after Close.
+func closed(run, name string) error {
+	return fmt.Errorf("world: stream %q of run %q: %w", name, run, storage.ErrClosed)
+}
+
 func logOf(run, name string) chunks.Log {
 	return chunks.Log{HeadKey: keys.WorldStream(run, name), Prefix: keys.WorldChunksOf(run, name)}
 }
@@ -225,7 +230,7 @@ func (s *Streams) do(ctx context.Context, run, name string, w *writing) (*Writte
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return nil, fmt.Errorf("world: stream %q of run %q: %w", name, run, storage.ErrClosed)
+		return nil, closed(run, name)
 	}
 	a := s.open[string(log.HeadKey)]
 	if a == nil {
@@ -630,7 +635,7 @@ func (r *reading) read(ctx context.Context, end uint64) ([]Chunk, error) {
 // and the number of the first of them. An error of give ends it.
 func (s *Streams) Read(ctx context.Context, run, name string, at int64, give func(first uint64, cs []Chunk) error) (count uint64, err error) {
 	if s.life.Err() != nil { // not only if nothing is read before it is noticed
-		return 0, fmt.Errorf("world: stream %q of run %q: %w", name, run, storage.ErrClosed)
+		return 0, closed(run, name)
 	}
 	given := false
 	if run == "" {
