@@ -174,8 +174,10 @@ func (x *Execution) Ended() *Ending {
 	return &Ending{x.Definition.Name, x.Hold.Workflow.Cancel, x.Output}
 }
 
-// errHeld ends an execution whose run is held, and errOver an attempt for which a run that has ended or continues as new did not wait.
-var errHeld, errOver = errors.New("engine: run is held"), fmt.Errorf("%w: nobody waits for this attempt any more", weft.ErrCancelled)
+var (
+	errHeld = errors.New("engine: run is held")                                           // ends an execution
+	errOver = fmt.Errorf("%w: nobody waits for this attempt any more", weft.ErrCancelled) // ends an attempt of a life that is over
+)
 
 // Drive executes the run from its beginning until it ends, is released or is held.
 func (x *Execution) Drive() error {
