@@ -481,7 +481,10 @@ func TestResultAfterAResumeIsThatOfTheResume(t *testing.T) {
 		inner := fresh(t)
 		s := &slowEnd{inner, keys.Output("o"), make(chan struct{})}
 		var mended atomic.Bool
-		wf := flow("flaky", func(*engine.Run) (string, error) {
+		wf := flow("flaky", func(run *engine.Run) (string, error) {
+			if err := run.Sleep(time.Minute); err != nil {
+				return "", err
+			}
 			if !mended.Load() {
 				return "", errBroke
 			}
@@ -492,6 +495,7 @@ func TestResultAfterAResumeIsThatOfTheResume(t *testing.T) {
 		early := make(chan error, 1)
 		go func() { early <- outcomeOf(h) }()
 		synctest.Wait()
+		time.Sleep(time.Hour / 2)
 		failure(t, h, "broke") // as the store has it
 		mended.Store(true)
 		retry(t, &process{Engine: made(t, inner)}, "o")
@@ -507,6 +511,43 @@ func TestResultAfterAResumeIsThatOfTheResume(t *testing.T) {
 		}
 		if err := <-early; err == nil || !strings.Contains(err.Error(), "broke") {
 			t.Errorf("who had asked before the end got %v", err)
+		}
+		p.stop(t)
+	})
+}
+
+// An engine executes a resumed run before the commit that ended it has returned. Who asks for its result from then on does not
+// get the end from which it was resumed.
+func TestResultWhileTheEndBeforeIsNotTold(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		inner := fresh(t)
+		s := &slowEnd{inner, keys.Output("o"), make(chan struct{})}
+		var mended atomic.Bool
+		wf := flow("flaky", func(run *engine.Run) (string, error) {
+			if !mended.Load() {
+				return "", errBroke
+			}
+			return "mended", run.Sleep(time.Hour)
+		})
+		p := boot(t, s, wf)
+		h := start(t, wf, p, "o", "")
+		synctest.Wait()
+		failure(t, h, "broke") // as the store has it
+		mended.Store(true)
+		retry(t, p, "o")
+		time.Sleep(time.Minute)
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusRunning {
+			t.Fatalf("the run is %s", i.Status)
+		}
+		late := make(chan string, 1)
+		go func() {
+			out, err := outcome(h)
+			late <- fmt.Sprint(out, " ", err)
+		}()
+		synctest.Wait()
+		close(s.may)
+		if got := <-late; got != "mended <nil>" {
+			t.Errorf("the result is %s", got)
 		}
 		p.stop(t)
 	})

@@ -24,11 +24,11 @@ func (e *Reader) awaitResult(ctx context.Context, id, workflow string, result an
 	if err := payload.CheckID(id); err != nil {
 		return err
 	}
-	ended, local, late, release := e.Await(workflow, id)
+	ended, local, release := e.Await(workflow, id)
 	defer release()
 	waitsForEnd := "its end"
 	for {
-		if !local { // this engine does not execute it, or its waiters were already notified
+		if !local { // nobody will tell the end, or it was told that it is to look
 			wf, err := e.Load(ctx, id)
 			switch {
 			case err != nil:
@@ -51,12 +51,12 @@ func (e *Reader) awaitResult(ctx context.Context, id, workflow string, result an
 			}
 		}
 		waiting.For(ctx, waitsForEnd)
-		out, err := e.hear(ctx, ended, id)
+		end, err := e.hear(ctx, ended, id)
 		if err != nil {
 			return err
 		}
-		if x := out; x != nil && !late && (workflow == "" || workflow == x.Workflow) {
-			return e.result(ctx, x, id, result)
+		if end != nil {
+			return e.result(ctx, end, id, result)
 		}
 		local = false
 	}

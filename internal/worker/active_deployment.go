@@ -7,8 +7,7 @@ import (
 	"github.com/weft-go/weft/internal/record"
 )
 
-// activeDeployment is the duty to look at skipped entries again when another deployment was
-// activated.
+// activeDeployment is the duty to look at skipped entries again when another deployment was activated.
 type activeDeployment struct {
 	incarnation *Incarnation
 	seen        []byte // the record that was last read

@@ -113,8 +113,7 @@ func (e *Worker) landed(d *Changing, done bool) {
 	}
 }
 
-// Rewritten returns the decision to replace the record of wf by next and to notify the
-// owner of the workflow.
+// Rewritten returns the decision to replace the record of wf by next and to notify the owner of the workflow.
 func (e *Worker) Rewritten(wf, next *journal.Workflow) (*Changing, error) {
 	next.State++
 	ops, err := journal.Replace(nil, wf, next)

@@ -41,8 +41,7 @@ func (l *Incarnation) consider(ctx context.Context, p prospect) {
 	}
 }
 
-// claim returns the execution if p was claimed. After a conflict it reads the run and
-// decides again.
+// claim returns the execution if p was claimed. After a conflict it reads the run and decides again.
 func (l *Incarnation) claim(ctx context.Context, p prospect) (*run.Execution, error) {
 	defer l.BeginStart(p.id)()
 	for range 5 {
@@ -217,8 +216,7 @@ func (l *Incarnation) delayed(ctx context.Context, wf *journal.Workflow, entry [
 	return false, err
 }
 
-// leaveToOther leaves a run that this engine may not execute alone, and logs why once for each
-// type of workflow.
+// leaveToOther leaves a run that this engine may not execute alone, and logs why once for each type of workflow.
 func (l *Incarnation) leaveToOther(p prospect, wf *journal.Workflow, why string) {
 	l.left.Add(p.entry, l.Worker.PollInterval)
 	if l.Once(why + wf.Type) {

@@ -12,14 +12,13 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// CutOff ends x, whose run was terminated. The driver need not notice: it may be blocked in user
-// code.
+// CutOff ends x, whose run was terminated. The driver need not notice: it may be blocked in user code.
 func (e *Worker) CutOff(x *run.Execution) {
 	x.Cancel(activity.ErrTerminated)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	x.Told = true // waiters that register later look at the store
-	e.tellAll(x.ID, nil)
+	e.tellAll(x.ID, nil, nil)
 }
 
 // An Ending is the end of a workflow without its function.

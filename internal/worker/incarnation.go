@@ -210,8 +210,7 @@ func (l *Incarnation) work(ctx context.Context) error {
 	return l.poll(ctx)
 }
 
-// stop ends the incarnation. It asks all runs to stop, and interrupts them after
-// StopTimeout.
+// stop ends the incarnation. It asks all runs to stop, and interrupts them after StopTimeout.
 func (l *Incarnation) stop() {
 	l.setOpen(false)
 	for _, x := range l.Worker.allDriven() {
@@ -282,8 +281,7 @@ func (l *Incarnation) startInProgress(id string) bool {
 	return l.starting[id] > 0
 }
 
-// Once reports whether it is called with what for the first time, so that it is logged
-// once.
+// Once reports whether it is called with what for the first time, so that it is logged once.
 func (l *Incarnation) Once(what string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

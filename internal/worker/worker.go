@@ -32,7 +32,7 @@ type Worker struct {
 	// attempts have not all returned.
 	lingering map[string]int
 
-	waiters map[string]map[chan *run.Ending]bool
+	waiters map[string]map[chan *run.Ending]*run.Execution
 
 	// observers wait for values of runs, by id. They are notified when a value is stored, and when
 	// the run ends or leaves memory.
@@ -47,7 +47,7 @@ func New(h *run.Host) *Worker {
 		Host:      h,
 		runs:      map[string]*run.Execution{},
 		lingering: map[string]int{},
-		waiters:   map[string]map[chan *run.Ending]bool{},
+		waiters:   map[string]map[chan *run.Ending]*run.Execution{},
 		observers: map[string]map[chan struct{}]bool{},
 	}
 	w.mu.SetRank(lock.Outer)
@@ -145,19 +145,22 @@ func (e *Worker) Close() error {
 	return e.logPurges(context.Background())
 }
 
-// Await registers a waiter for the end of a workflow. local reports whether this engine executes it and its type matches, so
-// that the waiter will certainly be notified. If its end may be durable already (late), it may have been resumed: look then.
-func (e *Worker) Await(workflow, id string) (ended chan *run.Ending, local, late bool, release func()) {
+// Await registers a waiter for the end of a workflow. local reports whether the waiter will certainly be told the end:
+// this engine executes the workflow, its type matches, and its end is not durable yet. (If it is, the workflow may have been
+// resumed since.) Other waiters are told to look at the store.
+func (e *Worker) Await(workflow, id string) (ended chan *run.Ending, local bool, release func()) {
 	ended = make(chan *run.Ending, 1)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.waiters[id] == nil {
-		e.waiters[id] = map[chan *run.Ending]bool{}
+		e.waiters[id] = map[chan *run.Ending]*run.Execution{}
 	}
-	e.waiters[id][ended] = true
 	x := e.runs[id]
-	late = x != nil && x.Ending.Load()
-	return ended, x != nil && !late && !x.Told && (workflow == "" || workflow == x.Definition.Name), late, func() {
+	if x != nil && (x.Ending.Load() || x.Told || workflow != "" && workflow != x.Definition.Name) {
+		x = nil
+	}
+	e.waiters[id][ended] = x
+	return ended, x != nil, func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if delete(e.waiters[id], ended); len(e.waiters[id]) == 0 {
@@ -166,27 +169,30 @@ func (e *Worker) Await(workflow, id string) (ended chan *run.Ending, local, late
 	}
 }
 
-// tell notifies all waiters for x: of its output, or with nil that this engine does not
-// execute it any more. Waiters that register later are not notified.
+// tell tells the waiters for x its output, or nil if this engine does not execute it any more. All others look at the store.
 func (e *Worker) tell(x *run.Execution) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	x.Told = true
-	e.tellAll(x.ID, x.Ended())
+	e.tellAll(x.ID, x, x.Ended())
 }
 
-// lookAgain makes all waiters for the end of id check the store.
+// lookAgain makes all waiters for the end of id look at the store.
 func (e *Worker) lookAgain(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.tellAll(id, nil)
+	e.tellAll(id, nil, nil)
 }
 
-// tellAll notifies all waiters for the end of id. The caller holds e.mu.
-func (e *Worker) tellAll(id string, end *run.Ending) {
-	for ended := range e.waiters[id] {
+// tellAll tells the end of x to its waiters, and nil to all others for id. The caller holds e.mu.
+func (e *Worker) tellAll(id string, x *run.Execution, end *run.Ending) {
+	for ended, awaited := range e.waiters[id] {
+		is := end
+		if awaited != x {
+			is = nil
+		}
 		select {
-		case ended <- end:
+		case ended <- is:
 		default:
 		}
 	}
