@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -759,6 +760,57 @@ func TestAnswerBesideATimeLimit(t *testing.T) {
 		}
 		if i := describe(t, p, "o"); i.Status != checkpoint.StatusRunning || len(i.Attention) > 0 {
 			t.Errorf("it is %s, and somebody is asked %+v", i.Status, i.Attention)
+		}
+		p.stop(t)
+	})
+}
+
+// Actions of operators on a run that no engine executes wait in its record. There is a bound, so that an engine that starts can
+// still claim the run, and record them all; and the run can be ended all the same.
+func TestActionsOnARunThatNobodyExecutes(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		wf := flow("w", func(run *engine.Run) (string, error) { return "done", run.Sleep(time.Minute) })
+		e := made(t, s, wf)
+		for _, id := range []string{"claimed", "terminated"} {
+			start(t, wf, e, id, "")
+			for i := range 100 {
+				if err := e.Label(ctx, id, map[string]string{"n": fmt.Sprint(i)}, audit); err != nil {
+					t.Fatalf("label %d of %s: %v", i, id, err)
+				}
+			}
+			before := len(recordsOfRuns(t, s))
+			for name, err := range map[string]error{
+				"label":     e.Label(ctx, id, map[string]string{"n": "more"}, audit),
+				"protect":   e.Protect(ctx, id, audit),
+				"unprotect": e.Unprotect(ctx, id, audit), // it is not protected
+			} {
+				if errors.Is(err, engine.ErrNotApplicable) != (name != "unprotect") {
+					t.Errorf("%s of %s: %v", name, id, err)
+				}
+			}
+			if got := describe(t, e, id).Labels["n"]; got != "99" || len(recordsOfRuns(t, s)) != before {
+				t.Errorf("%s has label %q, and %d records, before %d", id, got, len(recordsOfRuns(t, s)), before)
+			}
+		}
+		if err := e.Terminate(ctx, "terminated", audit); err != nil {
+			t.Error(err)
+		}
+		p := boot(t, s, wf)
+		result(t, wf.Handle(p, "claimed"))
+		for _, id := range []string{"claimed", "terminated"} {
+			acted := 0
+			for _, c := range historyOf(t, p.Engine, id) {
+				for _, ev := range c.Events {
+					if ev.Kind == checkpoint.KindActed && ev.Name == "label" {
+						acted++
+					}
+				}
+			}
+			if acted != 100 {
+				t.Errorf("the history of %s has %d labels, want 100", id, acted)
+			}
 		}
 		p.stop(t)
 	})

@@ -178,8 +178,16 @@ func (e *Admin) resolvingUndo(wf *journal.Workflow, operation string, v activity
 	return e.acting(wf, &next, verb)
 }
 
+// mostVerbs is how many actions of operators may wait in the record of a workflow until an engine that executes it records
+// them in the history. What claims or ends the workflow records them all at once.
+const mostVerbs = 100
+
 // acting returns the decision to replace wf by next and to record verb.
 func (e *Admin) acting(wf, next *journal.Workflow, verb journal.Verb) (*worker.Changing, error) {
+	if len(next.Verbs) >= mostVerbs {
+		return nil, fmt.Errorf("%w: %s %q: %d actions of operators wait until an engine that executes the workflow records them: start one, or end the workflow",
+			weft.ErrNotApplicable, verb.Name, wf.ID, len(next.Verbs))
+	}
 	next.Verbs = append(slices.Clone(next.Verbs), verb)
 	return e.Rewritten(wf, next)
 }
