@@ -654,6 +654,9 @@ func TestArchiveThatMisbehaves(t *testing.T) {
 				if removed(t, p, "o") != c.gone {
 					t.Errorf("gone: %t, want %t", !c.gone, c.gone)
 				}
+				if said := log.count("Config.Archive has not returned for a minute") > 0; said != strings.HasPrefix(name, "waits") {
+					t.Errorf("the log says that it does not return: %t", said)
+				}
 				p.stop(t)
 				if other := made(t, s, wf); removed(t, other, "o") != c.gone {
 					t.Errorf("gone after the engine has stopped: %t, want %t", !c.gone, c.gone)

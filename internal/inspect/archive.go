@@ -54,6 +54,10 @@ func (e *Reader) ArchiveLife(ctx context.Context, wf *journal.Workflow, head uin
 	return nil, err
 }
 
+// archiveSlow is how long Config.Archive takes until the log says so. What waits for it does nothing else: a run that is
+// about to continue as new, or all retention of this engine.
+const archiveSlow = time.Minute
+
 // handOver calls Config.Archive with the history of wf up to the checkpoint head. The function reads
 // what this goroutine exports, in a goroutine of its own, because it may end that or never return.
 func (e *Reader) handOver(ctx context.Context, info weft.Info, wf *journal.Workflow, head uint64) error {
@@ -61,6 +65,10 @@ func (e *Reader) handOver(ctx context.Context, info weft.Info, wf *journal.Workf
 	if err != nil {
 		return err
 	}
+	slow := time.AfterFunc(archiveSlow, func() {
+		e.Log.Warn("weft: Config.Archive has not returned for a minute", "workflow", wf.ID, "type", wf.Type)
+	})
+	defer slow.Stop()
 	reader, writer := io.Pipe()
 	defer context.AfterFunc(ctx, func() { writer.CloseWithError(context.Cause(ctx)) })()
 	taken := make(chan error, 1)
