@@ -76,7 +76,7 @@ func consume(ctx context.Context, p plan, stdin io.Reader, stdout io.Writer) (er
 		return err
 	}
 	defer func() { err = errors.Join(err, ledger.Close()) }()
-	nc, err := nats.Connect(p.URL)
+	nc, err := nats.Connect(p.URL, nats.Timeout(safetyNet))
 	if err != nil {
 		return err
 	}
