@@ -16,10 +16,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/idempotency/consumer"
+	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
@@ -40,7 +40,7 @@ var steps = []string{"received", "claimed", "shipped", "sealed", "acknowledged"}
 func TestMain(m *testing.M) {
 	text := os.Getenv(planEnv)
 	if text == "" {
-		goleak.VerifyTestMain(m)
+		leaks.Main(m)
 		return
 	}
 	var p plan
