@@ -115,7 +115,8 @@ var arrows = map[string][]string{
 	"internal/answers":                   {}, // for tests
 	"internal/exampletest":               {},
 	"internal/childproc":                 {},
-	"internal/torture":                   {"storage", "golang.org/x/sys/unix", "go.uber.org/goleak"},
+	"internal/torture":                   {"internal/leaks", "storage", "golang.org/x/sys/unix"},
+	"internal/leaks":                     {"go.uber.org/goleak"},
 	"control/wire":                       {},
 	"client":                             {".", "stream", "engine", "activity", "checkpoint", "signal", "storage", "control/wire", "internal/backoff"},
 	"cmd/weft":                           {".", "stream", "engine", "activity", "checkpoint", "signal", "client", "control", "control/wire", "storage", "storage/bolt", "storage/postgres", "storage/sqlite", "github.com/alecthomas/kong"},
@@ -141,7 +142,6 @@ var testModules = []string{
 	"github.com/google/go-cmp",
 	"pgregory.net/rapid",
 	"github.com/anishathalye/porcupine",
-	"go.uber.org/goleak",
 	"github.com/fxamacker/cbor/v2", // to look at what is stored
 	"github.com/jackc/pgx/v5",      // for transactions of the host
 }

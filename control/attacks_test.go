@@ -158,7 +158,7 @@ func (s *site) raw(t *testing.T, head, body string) *http.Response {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(c, "%s\r\n\r\n%s", head, body)

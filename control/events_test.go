@@ -88,7 +88,7 @@ func next(t *testing.T, events <-chan received) received {
 			t.Fatal("the stream has ended")
 		}
 		return e
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no event")
 	}
 	return received{}

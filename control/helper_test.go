@@ -14,25 +14,18 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/weft-go/weft/control"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/answers"
+	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/storage"
 )
 
 func TestMain(m *testing.M) {
 	code := pgtest.Main(m)
-	if code == 0 {
-		http.DefaultClient.CloseIdleConnections()
-		if err := goleak.Find(); err != nil {
-			os.Stderr.WriteString(err.Error() + "\n")
-			code = 1
-		}
-	}
-	os.Exit(code)
+	http.DefaultClient.CloseIdleConnections()
+	os.Exit(leaks.Check(code))
 }
 
 // Secrets of the keys of every site.

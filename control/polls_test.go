@@ -63,7 +63,7 @@ func TestManyPolls(t *testing.T) {
 		s.start(acme, "echo", fmt.Sprint("e", i), i)
 		s.call(acme, "GET", at(fmt.Sprint("e", i), "result")+"?wait=30", nil).is(t, 200, "")
 	}
-	if took := time.Since(began); took > 20*time.Second {
+	if took := time.Since(began); took > 50*time.Second { // the one too many would wait for 60 s
 		t.Errorf("other requests took %v beside the polls", took)
 	}
 	if got := s.plane.env.Polls.Count(); got != operation.MaxWaiting {

@@ -99,6 +99,15 @@ func open(t testing.TB, s storage.Storage, change ...func(*Config, *engine.Confi
 	return st
 }
 
+// inOneMinute calls f until no minute of the clock has begun meanwhile: with it, callers take new permits.
+func inOneMinute(f func()) {
+	for over := false; !over; {
+		minute := time.Now().Truncate(time.Minute)
+		f()
+		over = time.Now().Truncate(time.Minute).Equal(minute)
+	}
+}
+
 // idle returns a site whose engine executes nothing.
 func idle(t testing.TB, s storage.Storage, change ...func(*Config, *engine.Config)) *site {
 	t.Helper()
@@ -281,7 +290,7 @@ func at(runID string, segments ...string) string {
 // await waits until something is so.
 func (s *site) await(what string, so func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !so(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.t.Fatalf("waited too long for %s", what)
 		}

@@ -8,10 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/idempotency"
+	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
@@ -20,7 +19,7 @@ import (
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Tests{M: m}) }
+func TestMain(m *testing.M) { leaks.Main(pgtest.Tests{M: m}) }
 
 // onAllStores runs a test on every adapter. open opens the store once more: it is closed with the test.
 func onAllStores(t *testing.T, f func(t *testing.T, s storage.Storage)) {

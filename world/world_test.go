@@ -17,9 +17,9 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/jackc/pgx/v5"
-	"go.uber.org/goleak"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/internal/stage"
 	"github.com/weft-go/weft/storage"
@@ -29,11 +29,7 @@ import (
 	"github.com/weft-go/weft/world"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(goleakMain{m}) }
-
-type goleakMain struct{ m *testing.M }
-
-func (g goleakMain) Run() int { return pgtest.Main(g.m) }
+func TestMain(m *testing.M) { leaks.Main(pgtest.Tests{M: m}) }
 
 func open(t testing.TB, s storage.Storage, o *world.Options) *world.World {
 	t.Helper()

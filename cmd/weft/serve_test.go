@@ -146,7 +146,7 @@ func (x *planeShell) ends() {
 	x.t.Helper()
 	select {
 	case <-x.ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		x.t.Fatal("weft serve goes on after SIGTERM")
 	}
 	if code := x.process.ProcessState.ExitCode(); code != 0 {

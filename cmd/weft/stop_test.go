@@ -92,7 +92,7 @@ func TestServeIsTerminated(t *testing.T) {
 		if _, err := io.Copy(io.Discard, stream.in); err != nil {
 			t.Errorf("the stream: %v", err)
 		}
-		for end := time.Now().Add(10 * time.Second); ; { // nobody listens any more
+		for end := time.Now().Add(time.Minute); ; { // nobody listens any more
 			c, err := net.Dial("tcp", strings.TrimPrefix(x.url, "http://"))
 			if errors.Is(err, syscall.ECONNREFUSED) {
 				break
@@ -150,13 +150,13 @@ func TestServeWaitsForNoSlowBody(t *testing.T) {
 		case <-x.ended:
 			ended = true
 		case <-time.After(100 * time.Millisecond):
-			if time.Since(began) > 12*time.Second {
+			if time.Since(began) > 25*time.Second {
 				t.Fatal("a slow body is waited for")
 			}
 		}
 	}
 	x.ends()
-	if took := time.Since(began); took < time.Second || took > 12*time.Second {
+	if took := time.Since(began); took < time.Second || took > 25*time.Second {
 		t.Errorf("it took %v, want 1 s", took)
 	}
 }

@@ -18,15 +18,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/idempotency/idemhttp"
+	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // patience is a safety net for what happens at once.
 const patience = time.Minute

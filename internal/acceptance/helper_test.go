@@ -5,14 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/weft-go/weft/internal/digest"
+	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 var (
 	ctx  = context.Background()

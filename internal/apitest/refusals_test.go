@@ -184,7 +184,7 @@ func (s *server) slow(o *operation, header string) string {
 	if err != nil {
 		return err.Error()
 	}
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err.Error()
 	}
 	if _, err := io.Copy(io.Discard, answer); errors.Is(err, os.ErrDeadlineExceeded) {

@@ -396,7 +396,7 @@ func TestHooks(t *testing.T) {
 	onStores(t, func(t *testing.T, store storage.Storage) {
 		s := serve(t, store)
 		run := s.start("invoice", "invoice/7")
-		for range 1000 { // until it is open
+		for range 6000 { // until it is open
 			if strings.Contains(string(s.get("/v1/runs/"+run+"/events", 200).body), `"opened"`) {
 				break
 			}

@@ -11,8 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/internal/pgtest"
 )
 
@@ -24,10 +23,7 @@ const statusesFile = "testdata/statuses.txt"
 func TestMain(m *testing.M) {
 	status := pgtest.Main(m)
 	http.DefaultClient.CloseIdleConnections()
-	if err := goleak.Find(); err != nil && status == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		status = 1
-	}
+	status = leaks.Check(status)
 	if status == 0 && len(occurred.began) > 0 {
 		if err := checkStatuses(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -6,6 +6,7 @@ package etcdtest
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -34,7 +35,13 @@ type Options struct {
 	Sync    bool     // sync to disk, which a test that kills processes does not need
 	Direct  bool     // without proxies, to measure
 	TLS     *TLS     // for clients
+	// Election is how long members hear nothing of their leader before they elect another. The default is 5 s: a busy machine
+	// must not take the leader from tests in which nothing is to fail. Fast is for the others.
+	Election time.Duration
 }
+
+// Fast is an Options.Election for tests in which a member is to fail.
+const Fast = 500 * time.Millisecond
 
 // TLS is the files of a certificate of the members, and a pool that has it.
 type TLS struct {
@@ -50,13 +57,13 @@ func (o *Options) scheme() string {
 	return "http://"
 }
 
-// http is a client for what etcdtest asks the members.
-func (o *Options) http() *http.Client {
+// http is a client for what etcdtest asks the members. It gives a call up after limit.
+func (o *Options) http(limit time.Duration) *http.Client {
 	transport := &http.Transport{DisableKeepAlives: true}
 	if o.TLS != nil {
 		transport.TLSClientConfig = &tls.Config{RootCAs: o.TLS.Pool}
 	}
-	return &http.Client{Timeout: time.Second, Transport: transport}
+	return &http.Client{Timeout: limit, Transport: transport}
 }
 
 // A Cluster is members in a temporary directory.
@@ -161,10 +168,10 @@ func (c *Cluster) AddLearner() (*Member, error) {
 	if err := c.add(); err != nil {
 		return nil, err
 	}
-	m, client := c.Members[len(c.Members)-1], c.options.http()
+	m := c.Members[len(c.Members)-1]
 	m.learner = true
 	body := fmt.Sprintf(`{"peerURLs":["http://%s"],"isLearner":true}`, m.forOthers())
-	answer, err := client.Post(c.options.scheme()+c.Members[0].Address+"/v3/cluster/member/add", "application/json", strings.NewReader(body))
+	answer, err := c.options.http(patience).Post(c.options.scheme()+c.Members[0].Address+"/v3/cluster/member/add", "application/json", strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -175,6 +182,7 @@ func (c *Cluster) AddLearner() (*Member, error) {
 	if err := m.run(); err != nil {
 		return nil, err
 	}
+	client := c.options.http(time.Second)
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		var status struct{ IsLearner bool }
 		if m.ask(client, "/v3/maintenance/status", &status) == nil && status.IsLearner {
@@ -193,7 +201,7 @@ func (c *Cluster) identify() error {
 			Peers []string `json:"peerURLs"`
 		}
 	}
-	if err := c.Members[0].ask(c.options.http(), "/v3/cluster/member/list", &list); err != nil {
+	if err := c.Members[0].ask(c.options.http(patience), "/v3/cluster/member/list", &list); err != nil {
 		return err
 	}
 	for _, m := range c.Members {
@@ -336,7 +344,7 @@ func (m *Member) args() []string {
 		"--initial-cluster", strings.Join(cluster, ","),
 		"--initial-cluster-state", state,
 		"--heartbeat-interval", "50",
-		"--election-timeout", "500",
+		"--election-timeout", strconv.FormatInt(cmp.Or(m.cluster.options.Election, 5*time.Second).Milliseconds(), 10),
 		"--log-level", "error",
 	}
 	if !m.cluster.options.Sync {
@@ -371,7 +379,7 @@ const patience = time.Minute
 
 // Leader returns the member that most recently became the leader, as far as the members know.
 func (c *Cluster) Leader() (*Member, error) {
-	client := c.options.http()
+	client := c.options.http(time.Second)
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		var leader, term uint64
 		for _, m := range c.Members {
@@ -404,7 +412,7 @@ func (m *Member) ask(client *http.Client, call string, answer any) error {
 
 // Ready waits until the member answers and has a leader.
 func (m *Member) Ready() error {
-	client := m.cluster.options.http()
+	client := m.cluster.options.http(time.Second)
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if answer, err := client.Get(m.cluster.options.scheme() + m.Address + "/health"); err == nil {
 			answer.Body.Close()

@@ -15,13 +15,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/weft-go/weft/internal/group"
+	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/storage"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 var max = storage.Size{Ops: 100, Bytes: 16 << 20}
 

@@ -8,13 +8,13 @@ import (
 	"testing"
 
 	"github.com/anishathalye/porcupine"
-	"go.uber.org/goleak"
 
+	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // A flawed store violates its contract in every tenth commit or read.
 type flawed struct {

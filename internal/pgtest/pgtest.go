@@ -158,7 +158,7 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-// Tests is for goleak.VerifyTestMain: it counts goroutines when the server has stopped.
+// Tests is for leaks.Main: it counts goroutines when the server has stopped.
 type Tests struct{ M *testing.M }
 
 // Run is [Main].

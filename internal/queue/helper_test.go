@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/weft-go/weft/internal/ids"
+	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/internal/queue"
 	"github.com/weft-go/weft/storage"
@@ -18,7 +17,7 @@ import (
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Tests{M: m}) }
+func TestMain(m *testing.M) { leaks.Main(pgtest.Tests{M: m}) }
 
 // onAllStores runs a test on a new store of each kind, with two openings of it: those of two processes. Where
 // only one process may have the store open, they are the same.

@@ -13,8 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -30,7 +29,7 @@ const (
 func Main(m *testing.M, open Open) {
 	switch role := os.Getenv(roleVar); role {
 	case "":
-		goleak.VerifyTestMain(m)
+		leaks.Main(m)
 	case "opener":
 		openAndSay(open, os.Getenv(pathVar))
 	case "writer":

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
-	"go.uber.org/goleak"
 
+	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/internal/world"
 	"github.com/weft-go/weft/storage"
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(pgtest.Tests{M: m})
+	leaks.Main(pgtest.Tests{M: m})
 }
 
 // onAllStores runs a test on a new store of each kind, with two openings of it: those of two processes. Where

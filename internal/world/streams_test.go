@@ -97,7 +97,7 @@ func TestTwoProcessesWriteAndReadAStream(t *testing.T) {
 		join := func(n int) {
 			readers.Go(func() {
 				got := wordsWithin(t, processes[n%2], 0, 5*time.Minute)
-				if late := time.Now().UnixNano() - closed.Load(); closed.Load() > 0 && time.Duration(late) > 3*time.Second {
+				if late := time.Now().UnixNano() - closed.Load(); closed.Load() > 0 && time.Duration(late) > time.Minute {
 					t.Errorf("reader %d ended %v after the close", n, time.Duration(late))
 				}
 				next := map[string]int{}
@@ -321,7 +321,7 @@ func TestAReaderOfAnEndedRunIsCut(t *testing.T) {
 					write(t, all[0], "late")
 					last = time.Now()
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				_, err := all[call%servers].Read(ctx, "wrun_1", "words", int64(len(got)), func(_ uint64, cs []worldstream.Chunk) error {
 					for _, c := range cs {
 						got = append(got, string(c.Data))
@@ -542,7 +542,7 @@ func TestStreamsAreClosed(t *testing.T) {
 	s := streams(t, store)
 	begun := make(chan struct{})
 	var reading sync.WaitGroup
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	reading.Go(func() {
 		_, err := s.Read(ctx, "wrun_1", "words", 0, func(uint64, []worldstream.Chunk) error { close(begun); return nil })

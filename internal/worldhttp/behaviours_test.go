@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
-	"go.uber.org/goleak"
 
+	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/internal/queue"
 	"github.com/weft-go/weft/internal/world"
 	"github.com/weft-go/weft/internal/worldhttp"
@@ -27,7 +27,7 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // A client calls a world over HTTP, as a runtime of a spec does, in CBOR or in JSON.
 type client struct {
@@ -683,7 +683,7 @@ func readStream(ctx context.Context, t *testing.T, server *httptest.Server, call
 func TestIdleStreamIsNotCut(t *testing.T) {
 	h, streams := serveStreams(t)
 	(&client{t: t, h: h, spec: 5}).begin("wrun_1", 1)
-	defer worldhttp.SetWritePatience(2 * time.Second)()
+	defer worldhttp.SetWritePatience(5 * time.Second)()
 	server := httptest.NewUnstartedServer(h)
 	server.EnableHTTP2 = true
 	server.StartTLS()
@@ -693,7 +693,7 @@ func TestIdleStreamIsNotCut(t *testing.T) {
 		if r.ProtoMajor != 2 {
 			t.Fatalf("got %+v, want HTTP/2", r)
 		}
-		time.Sleep(3 * time.Second)
+		time.Sleep(6 * time.Second)
 		if _, err := streams.Write(t.Context(), worldstream.Write{RunID: "wrun_1", Name: "words", Chunks: [][]byte{{'a' + byte(i)}}}); err != nil {
 			t.Fatal(err)
 		}
@@ -815,7 +815,7 @@ func TestAStreamIsReadFromItsEnd(t *testing.T) {
 			c.begin("wrun_1", 1)
 			server := httptest.NewServer(h)
 			defer server.Close()
-			ctx, end := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, end := context.WithTimeout(t.Context(), time.Minute)
 			defer end()
 			read := func(want string) io.ReadCloser {
 				t.Helper()
@@ -853,7 +853,7 @@ func TestAStreamIsAnsweredAsItIsWritten(t *testing.T) {
 		t.Helper()
 		return readStream(ctx, t, server, `{"runId":"wrun_1","name":"words"}`)
 	}
-	inTime, end := context.WithTimeout(t.Context(), 20*time.Second)
+	inTime, end := context.WithTimeout(t.Context(), time.Minute)
 	defer end()
 	ctx, gone := context.WithCancel(inTime)
 	defer gone()

@@ -102,22 +102,26 @@ func TestWatch(t *testing.T) {
 		}
 		return len(woken["same"]) > 0
 	})
-	time.Sleep(time.Second) // for what is under way; a wake too many is no error, so the test would be wrong only on the safe side
-	for _, ch := range woken {
-		for len(ch) > 0 {
-			<-ch
+	for try := 1; ; try++ {
+		time.Sleep(time.Second) // for what is under way, which may take longer
+		for _, ch := range woken {
+			for len(ch) > 0 {
+				<-ch
+			}
 		}
-	}
-	commit("todo:x:2", true)
-	commit("todo:y:1", false)
-	<-woken["same"]
-	commit("wake:1", false)
-	<-woken["other"]
-	if n := len(woken["below"]); n > 0 {
-		t.Errorf("a watch of todo:x: was woken %d times by todo:y: and an urgent batch", n)
-	}
-	if n := len(woken["own"]); n > 0 {
-		t.Errorf("a store was woken %d times by itself", n)
+		commit("todo:x:2", true)
+		commit("todo:y:1", false)
+		<-woken["same"]
+		commit("wake:1", false)
+		<-woken["other"]
+		below, own := len(woken["below"]), len(woken["own"])
+		if below == 0 && own == 0 {
+			break
+		}
+		if try == 10 {
+			t.Errorf("each time, such as %d times, a watch of todo:x: was woken by todo:y: or an urgent batch, or, such as %d times, a store by itself", below, own)
+			break
+		}
 	}
 	cancel()
 	all.Wait()

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 
 	"github.com/weft-go/weft/internal/etcdtest"
 	"github.com/weft-go/weft/internal/inturn"
+	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/etcd"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -24,15 +24,7 @@ func TestMain(m *testing.M) {
 	flag.Set("test.parallel", "4") // faults mostly wait
 	code := m.Run()
 	stopShared()
-	err := goleak.Find()
-	for more := 20; err != nil && more > 0; more-- { // it waits for less than half a second
-		err = goleak.Find()
-	}
-	if err != nil && code == 0 {
-		os.Stderr.WriteString(err.Error() + "\n")
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(leaks.Check(code))
 }
 
 // shared is a cluster of three members for tests that do not harm it.

@@ -3,14 +3,13 @@ package memory_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 func TestStorage(t *testing.T) {
 	storagetest.Run(t, storagetest.Adapter{

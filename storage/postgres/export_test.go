@@ -36,9 +36,9 @@ func (s *Store) Setting(name string) (value string, err error) {
 }
 
 const (
-	IdleTimeout = idleTimeout
-	Committers  = committers
-	Lanes       = maxLanes
+	Committers = committers
+	QuickMost  = quickMost
+	Lanes      = maxLanes
 )
 
 // Reading returns the number of reads that wait to share a round trip.

@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/freeport"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage/postgres"
@@ -37,10 +38,8 @@ func pooled(t *testing.T, direct, mode string, settings ...string) string {
 	}
 	u, err := url.Parse(direct)
 	must(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find()
 	must(t, err)
-	port := l.Addr().(*net.TCPAddr).Port
-	must(t, l.Close())
 	dir, err := os.MkdirTemp("", "pooler")
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
@@ -69,7 +68,7 @@ ignore_startup_parameters = extra_float_digits
 	}
 	must(t, c.Start())
 	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
-	u.Host = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	u.Host = freeport.Address(port)
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		conn, err := net.Dial("tcp", u.Host)
 		if err == nil {

@@ -7,8 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/postgres"
@@ -20,16 +19,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, holdSession(url))
 		os.Exit(1)
 	}
-	code := pgtest.Main(m)
-	err := goleak.Find()
-	for more := 20; err != nil && more > 0; more-- { // it waits for less than half a second
-		err = goleak.Find()
-	}
-	if err != nil && code == 0 {
-		os.Stderr.WriteString(err.Error() + "\n")
-		code = 1
-	}
-	os.Exit(code)
+	leaks.Main(pgtest.Tests{M: m})
 }
 
 func TestStorage(t *testing.T) {

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -45,11 +46,19 @@ func TestACommitWaitsForItsStandby(t *testing.T) {
 			s, key := open(t, url, &postgres.Options{NoListen: true}), name
 			names("none_is_there")
 			ended := make(chan error, 1)
-			go func() { ended <- commit(s, key) }()
-			for waiting() == 0 {
+			begin := func() {
+				go func(key string) { ended <- commit(s, key) }(key)
+			}
+			begin()
+			for n, end := 0, time.Now().Add(time.Minute); waiting() == 0; {
 				select {
-				case err := <-ended:
-					t.Fatalf("it has not waited: %v", err)
+				case err := <-ended: // the server reads the setting at some time after pg_reload_conf
+					if err != nil || time.Now().After(end) {
+						t.Fatalf("it has not waited: %v", err)
+					}
+					n++
+					key = fmt.Sprint(name, n)
+					begin()
 				case <-time.After(10 * time.Millisecond):
 				}
 			}

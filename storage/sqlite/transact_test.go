@@ -67,12 +67,12 @@ func TestTransactHasALimitUnderALease(t *testing.T) {
 		engines[i] = engineOn(t, engine.Config{
 			Storage:   open(t, path, shared),
 			Workflows: []engine.Definition{long, echo},
-			LeaseTTL:  6 * time.Second,
+			LeaseTTL:  18 * time.Second,
 			Events:    engine.Events{Deposed: func(engine.DeposedEvent) { t.Error("a lease was lost") }},
 		})
 	}
 	t.Cleanup(free)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	h, err := long.Start(ctx, engines[0], "long", 1)
 	if err != nil {
@@ -99,11 +99,11 @@ func TestTransactHasALimitUnderALease(t *testing.T) {
 	}
 	free()
 	_, err = h.Result(ctx)
-	if want := "took longer than 2s, which is a third of Config.LeaseTTL, 6s"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "took longer than 6s, which is a third of Config.LeaseTTL, 18s"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want an error that says %q", err, want)
 	}
 	var limit *engine.TransactLimitError
-	if c, _ := cause.Load().(error); !errors.As(c, &limit) || limit.Limit != 2*time.Second || limit.Step != "book" {
+	if c, _ := cause.Load().(error); !errors.As(c, &limit) || limit.Limit != 6*time.Second || limit.Step != "book" {
 		t.Errorf("cause of the function's context: got %v, want the limit", c)
 	}
 	if err := host(t, path).QueryRow(`SELECT n FROM seats`).Err(); err == nil {

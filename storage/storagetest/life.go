@@ -133,13 +133,18 @@ func closeStopsGoroutines(t *trial) {
 			t.Errorf("Close: got %v, want nil", err)
 		}
 	})
-	var stacks []string
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if stacks = goroutines(mark); len(stacks) == 0 {
+	end := time.Now().Add(time.Minute) // some end when a peer has answered
+	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
+		late, stacks := time.Now().After(end), goroutines(mark)
+		if len(stacks) == 0 {
 			return
 		}
+		if late {
+			t.Errorf("a minute after Close: got %d stacks of goroutines, want none\n%s", len(stacks), strings.Join(stacks, "\n"))
+			return
+		}
+		time.Sleep(wait)
 	}
-	t.Errorf("after Close: got %d stacks of goroutines, want none\n%s", len(stacks), strings.Join(stacks, "\n"))
 }
 
 // goroutines returns the stacks of goroutines that have a label with the value mark.

@@ -4,7 +4,7 @@ export default defineConfig({
   test: {
     include: ['test/**/*.test.js'],
     setupFiles: ['test/setup.js'],
-    testTimeout: 60_000,
+    testTimeout: 120_000,
     hookTimeout: 60_000,
   },
 });

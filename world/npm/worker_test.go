@@ -13,11 +13,11 @@ import (
 	"github.com/weft-go/weft/world"
 )
 
-// The worker and the client, on a server that has messages held for 2 s.
+// The worker and the client, on a server that has messages held for 6 s.
 func TestWorker(t *testing.T) {
 	needNPM(t)
 	s, err := sqlite.Open(filepath.Join(t.TempDir(), "store"), nil)
-	srv := serve(t, opened(t, s, err), world.Options{Visibility: 2 * time.Second})
+	srv := serve(t, opened(t, s, err), world.Options{Visibility: 6 * time.Second})
 	stranger := httptest.NewUnstartedServer(http.NotFoundHandler()) // Node does not accept its certificate
 	stranger.Config.ErrorLog = log.New(io.Discard, "", 0)
 	stranger.StartTLS()

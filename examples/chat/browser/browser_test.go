@@ -42,14 +42,14 @@ func newServer(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	s.address = freeport.Address(port)
-	s.start()
 	t.Cleanup(func() { s.kill() })
 	return s
 }
 
-func (s *server) start() {
+// start starts the program, whose model says a word each pause.
+func (s *server) start(pause time.Duration) {
 	s.t.Helper()
-	s.cmd = exec.Command(s.program, "-db", s.db, "-address", s.address, "-pause", "30ms")
+	s.cmd = exec.Command(s.program, "-db", s.db, "-address", s.address, "-pause", pause.String())
 	s.cmd.Stderr = s.t.Output()
 	out, err := s.cmd.StdoutPipe()
 	if err == nil {
@@ -78,6 +78,7 @@ func newTab(t *testing.T) context.Context {
 	}
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()),
+		chromedp.WSURLReadTimeout(2*time.Minute),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
 	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(cancel)
@@ -86,7 +87,7 @@ func newTab(t *testing.T) context.Context {
 	if err := chromedp.Do(ctx); err != nil {
 		t.Fatalf("the browser does not start: %v", err)
 	}
-	ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel = context.WithTimeout(ctx, 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -148,7 +149,9 @@ func until(t *testing.T, tab context.Context, what string, ok func(v *view) bool
 // A page shows each word of an answer once and in order, although the process that asks the model and sends the words is killed
 // twice in the middle, and the page is reloaded in the middle.
 func TestEachWordIsShownOnce(t *testing.T) {
+	const slow, fast = 150 * time.Millisecond, 30 * time.Millisecond // an answer that is cut must last for longer than a page needs
 	s := newServer(t)
+	s.start(slow)
 	tab := newTab(t)
 	if _, err := chromedp.Call(tab, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: spy}); err != nil {
 		t.Fatal(err)
@@ -160,14 +163,14 @@ func TestEachWordIsShownOnce(t *testing.T) {
 	until(t, tab, "words of the first attempt", some)
 	s.kill()
 	killed := until(t, tab, "the page has noticed that the program is gone", func(v *view) bool { return strings.HasPrefix(v.State, "Connecting") })
-	s.start()
+	s.start(slow)
 	until(t, tab, "words of the second attempt", func(v *view) bool { return strings.Contains(v.Spy, `"attempt":2`) && some(v) })
 	if err := chromedp.Do(tab, chromedp.Reload()); err != nil {
 		t.Fatal(err)
 	}
 	until(t, tab, "words after a reload", func(v *view) bool { return v.words() >= 30 })
 	s.kill()
-	s.start()
+	s.start(fast)
 	until(t, tab, "words of the third attempt", func(v *view) bool { return strings.Contains(v.Spy, `"attempt":3`) })
 	last := until(t, tab, "the end", func(v *view) bool { return v.State == "That is all." })
 

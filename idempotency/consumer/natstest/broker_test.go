@@ -50,7 +50,7 @@ func startBroker(t *testing.T) *broker {
 		t.Fatal("the server did not start")
 	}
 	b := &broker{t: t, url: s.ClientURL()}
-	if b.nc, err = nats.Connect(b.url); err != nil {
+	if b.nc, err = nats.Connect(b.url, nats.Timeout(safetyNet)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.nc.Close)

@@ -16,10 +16,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/idempotency/consumer"
+	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
@@ -40,7 +40,7 @@ var steps = []string{"received", "claimed", "shipped", "sealed", "acknowledged"}
 func TestMain(m *testing.M) {
 	text := os.Getenv(planEnv)
 	if text == "" {
-		goleak.VerifyTestMain(m)
+		leaks.Main(m)
 		return
 	}
 	var p plan
@@ -76,7 +76,7 @@ func consume(ctx context.Context, p plan, stdin io.Reader, stdout io.Writer) (er
 		return err
 	}
 	defer func() { err = errors.Join(err, ledger.Close()) }()
-	nc, err := nats.Connect(p.URL)
+	nc, err := nats.Connect(p.URL, nats.Timeout(safetyNet))
 	if err != nil {
 		return err
 	}

@@ -140,8 +140,9 @@ func TestConsumerDiesAtEachStep(t *testing.T) {
 			}
 			successor := start(t, p)
 			b.drained(safetyNet, successor.ended)
-			if lines := successor.end(); !slices.Equal(lines, after) {
-				t.Errorf("the successor printed %q, want %q", lines, after)
+			printed := successor.end()
+			if lines := withoutRepeats(printed); !slices.Equal(lines, after) {
+				t.Errorf("the successor printed %q, want %q", printed, after)
 			}
 			c.stopped()
 			asked := 0
@@ -156,6 +157,20 @@ func TestConsumerDiesAtEachStep(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withoutRepeats returns lines without those of a message that the server has delivered once more while it was handled: a
+// consumer may need longer than the ack wait.
+func withoutRepeats(lines []string) (all []string) {
+	acked := slices.Contains(lines, "1 ack new")
+	for _, line := range lines {
+		repeat := line == "1 retry in_progress" || line == "1 ack duplicate" && acked
+		acked = acked || line == "1 ack duplicate"
+		if !repeat {
+			all = append(all, line)
+		}
+	}
+	return all
 }
 
 // sealedIn returns the source ids of all keys of a store. All of them must be sealed, or in progress if their

@@ -33,6 +33,18 @@ async function listen(server) {
   return `http://127.0.0.1:${server.address().port}`;
 }
 
+/** Returns a port at which nobody listens. No connection gets it meanwhile, as it gets one that listen(0) has chosen. */
+async function freePort(host) {
+  for (;;) {
+    const port = 10_000 + Math.floor(Math.random() * 22_768);
+    const place = createTCPServer();
+    const free = await new Promise((resolve) => place.once('error', () => resolve(false)).listen(port, host, () => resolve(true)));
+    if (!free) continue;
+    await new Promise((resolve) => place.close(resolve));
+    return port;
+  }
+}
+
 // What a control plane answers to a key with too many calls.
 const tooMany = '{"status":429,"code":"rate_limited","message":"Rate limit exceeded"}';
 
@@ -66,8 +78,8 @@ async function app(answer) {
   return { got, url: await listen(listener) };
 }
 
-const until = async (done, what) => {
-  for (const end = Date.now() + 30_000; !done(); await sleep(5)) if (Date.now() > end) expect.fail(`${what} for 30 s`);
+const until = async (done, what, seconds = 30) => {
+  for (const end = Date.now() + seconds * 1000; !done(); await sleep(5)) if (Date.now() > end) expect.fail(`${what} for ${seconds} s`);
 };
 
 /** Starts an app and a worker for it. */
@@ -101,7 +113,7 @@ describe('a message', () => {
     expect(JSON.parse(flow.body)).toEqual({ runId: '1', requestedAt: date.toJSON(), runInput: { input: { __type: 'Uint8Array', data: 'AP8=' } } });
     expect(flow.headers).toMatchObject({ 'content-type': 'application/json', 'x-vqs-queue-name': queue, 'x-vqs-message-id': messageId, 'x-vqs-message-attempt': '1', 'x-mine': 'yes' });
     await world.close();
-    for (let seconds = 0; seconds < 6; seconds++) { // twice as long as it would have been held: it comes again only after it was seen overdue
+    for (let seconds = 0; seconds < 12; seconds++) { // twice as long as it would have been held: it comes again only after it was seen overdue
       await sleep(1000);
       expect(await waiting(deploymentId)).toEqual([]);
     }
@@ -185,10 +197,7 @@ describe('a message', () => {
   for (const host of ['127.0.0.1', 'localhost']) { // which may have two addresses
     test(`comes again each second, as the same attempt, while nothing listens on ${host}`, async () => {
       const logged = vi.spyOn(console, 'error').mockImplementation(() => {});
-      const place = createTCPServer();
-      await new Promise((resolve) => place.listen(0, resolve));
-      const { port } = place.address();
-      await new Promise((resolve) => place.close(resolve));
+      const port = await freePort();
       const world = open({ deploymentId: deployment(), appUrl: `http://${host}:${port}` });
       await world.start();
       await world.queue(queue, { runId: '1' });
@@ -258,7 +267,7 @@ describe('a message', () => {
     expect(await waiting(deploymentId)).toEqual([]);
   });
 
-  // The server's messages are held for 2 s. What another process gets meanwhile is returned.
+  // The server's messages are held for 6 s. What another process gets meanwhile is returned.
   const computing = async (ms, options) => {
     let other;
     const { got, world, deploymentId } = await working(() => {
@@ -270,8 +279,8 @@ describe('a message', () => {
     await until(() => got.length === 1, 'it has not come');
     return JSON.parse(await other);
   };
-  test('is kept while the main thread computes', async () => expect(await computing(5000, { concurrency: 1 })).toEqual([]));
-  test('is given up when the main thread shows no sign', async () => expect(await computing(6000, { concurrency: 1, silenceMs: 500 })).toEqual([2]));
+  test('is kept while the main thread computes', async () => expect(await computing(15_000, { concurrency: 1 })).toEqual([]));
+  test('is given up when the main thread shows no sign', async () => expect(await computing(18_000, { concurrency: 1, silenceMs: 500 })).toEqual([2]));
 
   // A proxy may have its own clock, or send no date.
   for (const [what, change] of [
@@ -293,11 +302,11 @@ describe('a message', () => {
       });
       let answered = false;
       const { got, world } = await working(async () => {
-        await sleep(6000); // three times as long as a message is held
+        await sleep(18_000); // three times as long as a message is held
         answered = true;
       }, { url: await listen(proxy) });
       await world.queue(queue, { runId: '1' });
-      await until(() => answered, 'the message has not been handled');
+      await until(() => answered, 'the message has not been handled', 60);
       expect(got.map(({ attempt }) => attempt)).toEqual([1]);
       expect(extended).toBeGreaterThan(2);
       expect(extended).toBeLessThan(30);
@@ -309,7 +318,7 @@ describe('a message', () => {
     let answered = false;
     const { got, world } = await working(async (one) => {
       if (runId(one) !== 'slow') return;
-      await sleep(6000); // three times as long as a message is held
+      await sleep(18_000); // three times as long as a message is held
       answered = true;
     });
     await world.queue(queue, { runId: 'slow' });
@@ -477,10 +486,7 @@ describe('a world', () => {
   });
 
   test('says that there was no answer', async () => {
-    const closed = createTCPServer();
-    await new Promise((resolve) => closed.listen(0, '127.0.0.1', resolve));
-    const { port } = closed.address();
-    closed.close();
+    const port = await freePort('127.0.0.1');
     const err = await open({ url: `http://127.0.0.1:${port}`, retryMs: 200 }).runs.get('wrun_1').catch((err) => err);
     expect(classes.WorkflowWorldError.is(err)).toBe(true);
     expect(err.code).toBe('TRANSPORT');
@@ -518,10 +524,7 @@ describe('a world', () => {
   test('starts when the server comes later', async () => {
     const logged = vi.spyOn(console, 'error').mockImplementation(() => {});
     const said = () => logged.mock.calls.flat().join(' ');
-    const place = createTCPServer();
-    await new Promise((resolve) => place.listen(0, '127.0.0.1', resolve));
-    const { port } = place.address();
-    await new Promise((resolve) => place.close(resolve));
+    const port = await freePort('127.0.0.1');
     const { got, url: appUrl } = await app();
     const world = open({ url: `http://127.0.0.1:${port}`, appUrl, retryMs: 100 });
     await world.start(); // it returns, so that the app begins to listen

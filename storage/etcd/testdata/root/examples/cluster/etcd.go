@@ -34,7 +34,7 @@ func launchEtcd() (where string, stop func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	c, stopCluster, err := etcdtest.Launch(etcdtest.Options{Members: 3, Sync: true})
+	c, stopCluster, err := etcdtest.Launch(etcdtest.Options{Members: 3, Sync: true, Election: etcdtest.Fast})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(where, endpoints), []byte(strings.Join(c.Endpoints(), " ")), 0o600)
 	}
