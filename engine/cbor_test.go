@@ -219,7 +219,7 @@ func TestFromJSONToCBORAndBack(t *testing.T) {
 		}}
 		reach := func(p *process, n int) {
 			t.Helper()
-			ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
 			if _, err := reached.Await(ctx, p, "o", func(x int) bool { return x == n }); err != nil {
 				t.Fatal(err)

@@ -153,7 +153,7 @@ func examine(t *testing.T, open func(string) (storage.Storage, error), path stri
 		return
 	}
 	defer eng.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for id, result := range want {
 		var got string

@@ -352,7 +352,7 @@ func TestFollow(t *testing.T) {
 		var following sync.WaitGroup
 		for i, e := range []*engine.Engine{p.Engine, other} {
 			following.Go(func() {
-				limited, stop := context.WithTimeout(ctx, 20*time.Second)
+				limited, stop := context.WithTimeout(ctx, time.Minute)
 				defer stop()
 				var err error
 				if all[i], err = followed(e.Follow(limited, "c", "")); err != nil {
@@ -733,7 +733,7 @@ func TestFollowWhatIsPurged(t *testing.T) {
 			p := boot(t, s, w)
 			h := start(t, w, p, id, 0)
 			give(t, p.Engine, id, 1)
-			limited, cancel := context.WithTimeout(ctx, 20*time.Second)
+			limited, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
 			next, stop := iter.Pull2(p.Follow(limited, id, ""))
 			defer stop()
@@ -1004,7 +1004,7 @@ func TestFollowAnotherProcess(t *testing.T) {
 	other := made(t, stores[1], w, func(c *engine.Config) { c.PollInterval = time.Hour })
 	defer other.Close()
 	start(t, w, p, "c", 0)
-	limited, stop := context.WithTimeout(ctx, 20*time.Second)
+	limited, stop := context.WithTimeout(ctx, time.Minute)
 	defer stop()
 	n := 0
 	for e, err := range other.Follow(limited, "c", "") {

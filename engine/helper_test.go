@@ -145,16 +145,17 @@ func bootOn(t testing.TB, f *storagetest.Faulty, options ...any) *process {
 }
 
 // run returns when the engine drives what is started, or does not for a second: a
-// start before that is found by a poll, and is another story.
+// start before that is found by a poll, and is another story. It sleeps before it looks: in
+// virtual time the first poll is over then, and the test acts between two polls.
 func (p *process) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.end, p.done = cancel, make(chan error, 1)
 	go func() { p.done <- p.Engine.Run(ctx) }()
 	for range 1000 {
+		time.Sleep(time.Millisecond)
 		if engine.IsOpen(p.Engine) || len(p.done) > 0 {
 			return
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 

@@ -154,7 +154,7 @@ func TestHistoriesOfSends(t *testing.T) {
 				conflicts++
 			}
 		}
-		switch result := porcupine.CheckOperationsTimeout(postOffice, c.ops, 2*time.Second); result {
+		switch result := porcupine.CheckOperationsTimeout(postOffice, c.ops, 30*time.Second); result {
 		case porcupine.Ok:
 		case porcupine.Unknown: // with many sends of unknown outcome there is much to try
 			undecided++

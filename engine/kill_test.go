@@ -62,7 +62,7 @@ func (c charger) run() error {
 	charge := &charging{
 		Name:           "charge",
 		IdempotencyKey: func(order string) string { return "order/" + order },
-		Timeout:        3 * time.Second,
+		Timeout:        20 * time.Second,
 		Run: func(ctx context.Context, _ string) (string, error) {
 			return c.ask(ctx, "charge")
 		},
@@ -226,7 +226,7 @@ func (k *killing) play(t *testing.T, where string) {
 	bank := httptest.NewServer(k)
 	bank.Config.SetKeepAlivesEnabled(false)
 	defer bank.Close()
-	c := charger{Store: k.store, Where: where, Bank: bank.URL, Verify: k.answer != "", Die: k.window, LeaseTTL: cmp.Or(k.lease, 2*time.Second)} // not lost on a slow machine
+	c := charger{Store: k.store, Where: where, Bank: bank.URL, Verify: k.answer != "", Die: k.window, LeaseTTL: cmp.Or(k.lease, 5*time.Second)} // not lost on a slow machine
 	first, heard := k.begin(ctx, t, c)
 	if k.window == "W7" {
 		for k.count() == 0 && ctx.Err() == nil {

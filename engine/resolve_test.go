@@ -63,7 +63,7 @@ func asksFor(t testing.TB, c engine.Client, detail ...string) {
 		return a.Reason == engine.ReasonIndeterminate && a.Operation == "1" && a.Name == "charge" && !slices.ContainsFunc(detail, missing)
 	}
 	var i engine.Info
-	for range 2000 {
+	for range 6000 {
 		i = describe(t, c, "o")
 		switch {
 		case slices.ContainsFunc(i.Attention, asks):
@@ -76,10 +76,10 @@ func asksFor(t testing.TB, c engine.Client, detail ...string) {
 	t.Fatalf("%+v; want a person asked: %q", i, detail)
 }
 
-// within waits for a few seconds.
+// within waits, for a minute at most.
 func within(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("in vain: %s", what)
 		}
@@ -92,7 +92,7 @@ func charged(t testing.TB, s storage.Storage) reconcile.Record { return recordOf
 func ends(t testing.TB, c engine.Client, want string) {
 	t.Helper()
 	var got string
-	if err := c.Result(timed(t, 20*time.Second), "o", "", &got); err != nil || got != want {
+	if err := c.Result(timed(t, time.Minute), "o", "", &got); err != nil || got != want {
 		t.Fatalf("the result is %q, %v; want %q", got, err, want)
 	}
 }
@@ -283,8 +283,11 @@ func TestResolveWithJSON(t *testing.T) {
 	})
 }
 
-// often has an engine find quickly what others have written, and who has died.
-func often(c *engine.Config) { c.PollInterval, c.LeaseTTL = 20*time.Millisecond, 2*time.Second }
+// often has an engine find quickly what others have written.
+func often(c *engine.Config) { c.PollInterval = 20 * time.Millisecond }
+
+// brief has it also find quickly who has died. A machine that stands still has its lease lost.
+func brief(c *engine.Config) { often(c); c.LeaseTTL = 2 * time.Second }
 
 var bob = engine.Actor{Name: "bob", Reason: "saw it in the books"}
 
@@ -335,7 +338,7 @@ func TestResolveOfAnotherTypeIsCorrected(t *testing.T) {
 				wf := asksAbout("checkout", charge)
 				boots := func() *process {
 					life.Store(storagetest.NewFaulty(s, nil))
-					options := []any{wf, often}
+					options := []any{wf, brief}
 					if c.parks {
 						options = append(options, parkAfter(10*time.Millisecond))
 					}
@@ -500,7 +503,7 @@ func TestWithdrawalOfAnAnswerMayFail(t *testing.T) {
 						t.Error("the record of the activity is written without the workflow's")
 					}
 					return fault
-				}), wf, often)
+				}), wf, brief)
 				start(t, wf, p, "o", "")
 				asksFor(t, p)
 				armed.Store(true)
@@ -508,7 +511,7 @@ func TestWithdrawalOfAnAnswerMayFail(t *testing.T) {
 				within(t, "the answer is withdrawn", struck.Load)
 				if fault == storagetest.CrashBefore || fault == storagetest.CrashAfter {
 					p.kill()
-					p = boot(t, s, wf, often)
+					p = boot(t, s, wf, brief)
 				}
 				asksFor(t, p, asksBob...)
 				resolvedBy(t, s, audit, activity.CompletedWithResult(receipt{"ch_7"}))
@@ -541,7 +544,7 @@ func TestLateReturnLeavesTheQuestion(t *testing.T) {
 			Name:            "charge",
 			IdempotencyKey:  func(order string) string { return "order/" + order },
 			OnIndeterminate: activity.AwaitOperator,
-			Timeout:         50 * time.Millisecond,
+			Timeout:         500 * time.Millisecond, // the second attempt takes less, on a slow machine too
 			Run: func(context.Context, string) (receipt, error) {
 				<-goOn
 				return receipt{"ch_8"}, nil
@@ -600,7 +603,7 @@ func TestAttemptEndsWhileAnAnswerIsWithdrawn(t *testing.T) {
 					},
 				}
 				if how == "times out" {
-					charge.Timeout = 2 * time.Second
+					charge.Timeout = 5 * time.Second // until then it is resolved, on a slow machine too
 				}
 				other := &activity.Activity[string, string]{
 					Name:            "other",

@@ -45,7 +45,7 @@ func TestResultAtTheMomentOfTheEnd(t *testing.T) {
 				var asking sync.WaitGroup
 				for range 3 {
 					asking.Go(func() {
-						short, cancel := context.WithTimeout(ctx, 10*time.Second)
+						short, cancel := context.WithTimeout(ctx, time.Minute)
 						defer cancel()
 						for range 3 {
 							if _, err := h.Result(short); err != nil {

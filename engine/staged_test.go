@@ -62,7 +62,7 @@ func onAllTransactions(t *testing.T, f func(t *testing.T, s storage.Storage, beg
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.Close() })
-		host, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)&_txlock=immediate")
+		host, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(60000)&_txlock=immediate")
 		if err != nil {
 			t.Fatal(err)
 		}

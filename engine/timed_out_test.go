@@ -23,7 +23,7 @@ func expiring(attempts int, verify func(n int) activity.Verification[string]) (*
 		}
 		return fmt.Sprint("run ", n), nil
 	}, verify)
-	a.Timeout = 100 * time.Millisecond // what does not wait takes less, on a slow machine too
+	a.Timeout = 100 * time.Millisecond
 	a.Retry = activity.Retry{MaxAttempts: 2, Backoff: time.Millisecond}
 	if verify != nil {
 		a.Settle = 10 * time.Millisecond
@@ -60,6 +60,9 @@ func TestWhatTimedOutIsRecordedAsThat(t *testing.T) {
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				a, b := expiring(c.attempts, c.verify)
+				if c.runs > c.attempts { // the last attempt is not to time out, on a slow machine too
+					a.Timeout = 500 * time.Millisecond
+				}
 				if c.policy != nil {
 					c.policy(a)
 				}
@@ -165,6 +168,7 @@ func TestAnOperatorDecidesWhatTimedOut(t *testing.T) {
 						t.Errorf("the record is %s, settled %v, and an operator is asked", r.Status, r.Settled)
 					}
 					p.stop(t)
+					a.Timeout = time.Minute // another attempt is not to time out
 					p = boot(t, s, wf)
 					defer func() { p.stop(t) }()
 					waitAttention(t, p, id, "timed out after 100ms")

@@ -94,7 +94,7 @@ func TestTransactHappensOnce(t *testing.T) {
 			}}
 			eng, stop := running(t, store, wf)
 			defer stop()
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			h, err := wf.Start(ctx, eng, "b", 7)
 			if err != nil {

@@ -22,7 +22,7 @@ func hosted(t *testing.T) (*sqlite.Store, *sql.DB) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	host, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
+	host, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(60000)")
 	if err != nil {
 		t.Fatal(err)
 	}
