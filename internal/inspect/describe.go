@@ -64,7 +64,7 @@ func (e *Reader) complete(ctx context.Context, info *weft.Info, wf *journal.Work
 	if wf.Status.Terminal() {
 		return e.explain(ctx, info, wf)
 	}
-	if x := e.Executing(wf.ID); x != nil {
+	if x := e.ExecutionOf(wf); x != nil {
 		info.Waiting = who.ask(ctx, x)
 		return nil
 	}
@@ -102,7 +102,7 @@ const mostSignals = 1000
 // known only if it is parked, or if this engine executes it.
 func (e *Reader) unreceived(ctx context.Context, wf *journal.Workflow, waiting []string) (words []string, err error) {
 	parked := wf.Owner == "" && len(wf.Facing) > 0
-	if !parked && (e.Executing(wf.ID) == nil || waiting == nil) {
+	if !parked && (e.ExecutionOf(wf) == nil || waiting == nil) {
 		return nil, nil // it is unknown what it asks for
 	}
 	page, _, err := acceptance.Inbox(ctx, e.Store, wf.ID, 0, mostSignals)
@@ -133,7 +133,7 @@ func (e *Reader) infoOf(ctx context.Context, wf *journal.Workflow, who *roster) 
 		info.Attention = append(info.Attention, weft.Attention{Reason: weft.ReasonNewerRelease, Name: need, Detail: wf.Understood().Error(), Since: info.CreatedAt})
 		return info, nil
 	}
-	if wf.Status.Terminal() || e.Executing(wf.ID) != nil {
+	if wf.Status.Terminal() || e.ExecutionOf(wf) != nil {
 		return info, nil
 	}
 	why, err := e.leftAlone(ctx, wf, who)

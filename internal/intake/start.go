@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,9 @@ type startCall struct {
 
 	update *run.UpdateCall // admitted in the same commit; nil: none
 
-	giveUp context.CancelCauseFunc
+	giveUp  context.CancelCauseFunc
+	release func() bool // of giveUp from the end of the engine; nil: all outcomes were certain
+	unknown bool        // something may have been written
 }
 
 // prepareCall validates and encodes a start before anything is written.
@@ -84,7 +87,7 @@ func (s *startCall) start(ctx context.Context) (weft.Info, error) {
 		defer l.BeginStart(s.Workflow.ID)()
 	}
 	ctx, s.giveUp = context.WithCancelCause(ctx)
-	defer s.giveUp(nil)
+	defer s.over()
 	s.Announce(ctx)
 	for range settle.MostTries {
 		s.Owner = nil
@@ -139,9 +142,7 @@ func (s *startCall) try(ctx context.Context) (info weft.Info, again bool, err er
 		}
 		return s.meet(ctx)
 	}
-	if s.Owner != nil && !errors.Is(err, storage.ErrInvalidBatch) {
-		s.Owner.Doubt(s.Workflow.ID)
-	}
+	s.doubt(err)
 	return weft.Info{}, false, fmt.Errorf("engine: start %q: %w", s.Workflow.ID, err)
 }
 
@@ -193,7 +194,29 @@ func (s *startCall) meet(ctx context.Context) (info weft.Info, again bool, err e
 	return weft.Info{}, false, &weft.ExistsError{WorkflowID: there.ID, Workflow: there.Type, Status: there.Status, Asked: s.Workflow.Type, Same: same}
 }
 
+// doubt has the engine look for the start, whose last try has ended with err, unless it was certainly not written.
+func (s *startCall) doubt(err error) {
+	if s.Owner != nil && !errors.Is(err, storage.ErrInvalidBatch) && (s.unknown || !withdrawn(err)) {
+		s.Owner.Doubt(s.Workflow.ID)
+	}
+}
+
+func withdrawn(err error) bool {
+	_, is := errors.AsType[*storage.WithdrawnError](err)
+	return is
+}
+
+// over releases what the call holds.
+func (s *startCall) over() {
+	s.giveUp(nil)
+	if s.release != nil {
+		s.release()
+	}
+}
+
+// unsure notes that a try has ended with err. From then on the call does not outlast the engine.
 func (s *startCall) unsure(err error) {
+	s.unknown = s.unknown || !withdrawn(err)
 	if s.Owner != nil {
 		s.Owner.Unsure("start", s.Workflow.ID)(err)
 	} else {
@@ -201,7 +224,8 @@ func (s *startCall) unsure(err error) {
 	}
 	if err := s.intake.Refused(); err != nil {
 		s.giveUp(err)
-	} else if s.Owner != nil && s.Owner.Context().Err() != nil {
-		s.giveUp(context.Cause(s.Owner.Context()))
+	} else if s.Owner != nil && s.release == nil {
+		stopping := s.Owner.Context()
+		s.release = context.AfterFunc(stopping, func() { s.giveUp(cmp.Or(s.intake.Refused(), context.Cause(stopping))) })
 	}
 }

@@ -28,7 +28,7 @@ func (e *Intake) StartTogether(ctx context.Context, p *run.PreparedStart, b stor
 		defer l.BeginStart(s.Workflow.ID)()
 	}
 	ctx, s.giveUp = context.WithCancelCause(ctx)
-	defer s.giveUp(nil)
+	defer s.over()
 	s.Announce(ctx)
 	if err := s.Place(ctx); err != nil {
 		return weft.Info{}, err
@@ -47,9 +47,7 @@ func (e *Intake) StartTogether(ctx context.Context, p *run.PreparedStart, b stor
 	case errors.Is(err, storage.ErrConflict):
 		return weft.Info{}, err
 	}
-	if s.Owner != nil && !errors.Is(err, storage.ErrInvalidBatch) {
-		s.Owner.Doubt(s.Workflow.ID)
-	}
+	s.doubt(err)
 	return weft.Info{}, fmt.Errorf("engine: start %q: %w", s.Workflow.ID, err)
 }
 

@@ -34,6 +34,7 @@ type Execution struct {
 	Owner      Owner
 	Definition *Definition
 	ID         string
+	Generation string
 
 	store  storage.Storage // the host's, with RetryReads
 	unsure func(error)     // reports a commit whose outcome is unknown
@@ -127,6 +128,7 @@ func New(h *Host, o Owner, def *Definition, hold *journal.Hold) *Execution {
 		store:         RetryReads{h.Store},
 		unsure:        o.Unsure("checkpoint", hold.Workflow.ID),
 		ID:            hold.Workflow.ID,
+		Generation:    hold.Workflow.Generation,
 		Hold:          hold.From(time.Now()),
 		childrenStale: true,
 		now:           hold.Workflow.Began(),
@@ -147,8 +149,7 @@ func New(h *Host, o Owner, def *Definition, hold *journal.Hold) *Execution {
 	return x
 }
 
-// time returns the current time of the run's clock, which decides what is due. See
-// journal.Hold.Now.
+// time returns the current time of the run's clock, which decides what is due. See journal.Hold.Now.
 func (x *Execution) time() time.Time { return x.Hold.Now(x.host.Read()) }
 
 // until returns how long it is until due, a time of the run's clock.
@@ -216,8 +217,7 @@ func (x *Execution) WindUp(err error) {
 	x.Cancel(nil)
 }
 
-// prepare loads the input and the history of a run that was claimed rather than just
-// started.
+// prepare loads the input and the history of a run that was claimed rather than just started.
 func (x *Execution) prepare() error {
 	if x.Probation.mustHold(x.Hold.Workflow) {
 		x.attend(weft.ReasonNoProgress, "", "", fmt.Errorf("the process died %d times in a row while it executed this run, also while it was the only suspect", x.Hold.Workflow.Deaths))

@@ -1,6 +1,8 @@
 package upkeep
 
 import (
+	"context"
+
 	"github.com/weft-go/weft/internal/admin"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
@@ -11,19 +13,19 @@ const mostDismissing = 16
 
 // dismiss has the children of terminated workflows asked to stop, where that was interrupted. It does so in goroutines:
 // there may be thousands of workflows and of children, and the poll must go on. A later look tries again what has failed.
-func (x *expiry) dismiss() {
+func (x *expiry) dismiss(ctx context.Context) {
 	if !x.dismisses.CompareAndSwap(false, true) {
 		return
 	}
 	l := x.incarnation
 	begun := l.Go(func() {
 		defer x.dismisses.Store(false)
-		for entry, err := range storage.All(l.Context(), l.Worker.Store, keys.Dismissals()) {
+		for entry, err := range storage.All(ctx, l.Worker.Store, keys.Dismissals()) {
 			if err != nil {
 				return // the look reports what is wrong with the store
 			}
 			_, names, err := keys.Expiring(entry.Key)
-			if err == nil && !x.dismissChildren(names[0], names[len(names)-1]) {
+			if err == nil && !x.dismissChildren(ctx, names[0], names[len(names)-1]) {
 				return
 			}
 		}
@@ -34,12 +36,12 @@ func (x *expiry) dismiss() {
 }
 
 // dismissChildren asks the children of a terminated workflow to stop, in a goroutine, unless one does that already. If
-// there are many, it waits until one of them has ended. It returns false if the engine stops.
-func (x *expiry) dismissChildren(id, generation string) bool {
+// there are many, it waits until one of them has ended. It returns false if the engine is to stop.
+func (x *expiry) dismissChildren(ctx context.Context, id, generation string) bool {
 	l := x.incarnation
 	select {
 	case x.places <- struct{}{}:
-	case <-l.Context().Done():
+	case <-ctx.Done():
 		return false
 	}
 	if _, busy := x.dismissing.LoadOrStore(generation, true); busy {
@@ -49,8 +51,8 @@ func (x *expiry) dismissChildren(id, generation string) bool {
 	return l.Go(func() {
 		defer func() { <-x.places }()
 		defer x.dismissing.Delete(generation)
-		err := admin.Dismiss(l.Context(), l.Worker, id, generation)
-		if err != nil && l.Context().Err() == nil {
+		err := admin.Dismiss(ctx, l.Worker, id, generation)
+		if err != nil && ctx.Err() == nil {
 			l.Worker.Log.Warn("weft: children of a terminated workflow were not asked to stop; trying again", "workflow", id, "error", err)
 		}
 	})

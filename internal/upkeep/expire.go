@@ -136,7 +136,7 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 		case kind == "kids":
 			if !kids {
 				kids = true
-				x.dismiss()
+				x.dismiss(ctx)
 			}
 		case kind == "life":
 			err = x.removeFormerLives(ctx, entry.Key, names[0], names[len(names)-1])

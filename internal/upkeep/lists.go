@@ -52,9 +52,9 @@ func (d *listing) look(ctx context.Context) error {
 	d.busy.Store(true)
 	begun := l.Go(func() {
 		defer d.busy.Store(false)
-		err := completeLists(l.Context(), l.Worker, r)
+		err := completeLists(ctx, l.Worker, r)
 		d.failed.Store(err != nil)
-		if err != nil && l.Context().Err() == nil {
+		if err != nil && ctx.Err() == nil {
 			l.Worker.Log.Warn("weft: lists of workflows are not complete yet; trying again in a minute", "error", err)
 		}
 	})

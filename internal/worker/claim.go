@@ -273,9 +273,8 @@ func (l *Incarnation) Drop(ctx context.Context, unchanged []storage.Condition, e
 	return err
 }
 
-// Launch starts the execution x. If the incarnation is stopping, the execution hands the
-// run over. If it must stop immediately, Launch does nothing and the next owner finds the
-// run. The caller must be counted in l.Running: see join.
+// Launch starts the execution x. If the incarnation is stopping, the execution hands the run over. If it must stop
+// immediately, Launch does nothing and the next owner finds the run. The caller must be counted in l.Running: see join.
 func (l *Incarnation) Launch(x *run.Execution) {
 	if l.ctx.Err() != nil {
 		x.Cancel(nil)
@@ -352,6 +351,7 @@ func (l *Incarnation) CarryOn(x *run.Execution, drive func() error) {
 func (l *Incarnation) continueAs(next, x *run.Execution) {
 	x.Shut() // what was sent to x is for next
 	l.Launch(next)
+	l.Worker.succeed(x, next)
 	l.remove(x)
 	if l.ctx.Err() != nil { // another engine executes it
 		l.Worker.lookAgain(x.ID)
@@ -375,17 +375,22 @@ func (l *Incarnation) remove(x *run.Execution) {
 // Doubt has the poll look at a run that this incarnation may own and does not execute: its
 // start has an unknown outcome, the store was rewound, or it is held and should be tried
 // again. As long as there is no run, or only what a purge has left of one, the start may still be applied.
-func (l *Incarnation) Doubt(id string) { l.remember(id, doubt{time.Now(), false}) }
+func (l *Incarnation) Doubt(id string) { l.remember(id, doubt{arrival{since: time.Now()}, false}) }
 
 // DoubtClaim has the poll look at a run whose claim has an unknown outcome. As long as the
 // run has no owner, the claim may still be applied.
-func (l *Incarnation) DoubtClaim(id string) { l.remember(id, doubt{time.Now(), true}) }
+func (l *Incarnation) DoubtClaim(id string) { l.remember(id, doubt{arrival{since: time.Now()}, true}) }
 
-// A doubt is about a run that this incarnation may own.
+// A doubt is about a run that this incarnation may own. It is looked at at intervals that double.
 type doubt struct {
-	since time.Time
+	arrival
 	claim bool // the outcome of a claim is unknown
 }
+
+const (
+	mostDoubts = 1000 // how many runs in doubt are remembered: recall finds what is written of the others
+	mostFailed = 10   // how many of them cannot be read in one look
+)
 
 func (l *Incarnation) remember(id string, d doubt) {
 	l.mu.Lock()
@@ -393,8 +398,10 @@ func (l *Incarnation) remember(id string, d doubt) {
 	if l.unsettled == nil {
 		l.unsettled = map[string]doubt{}
 	}
-	d.claim = d.claim || l.unsettled[id].claim
-	l.unsettled[id] = d
+	if was, known := l.unsettled[id]; known || len(l.unsettled) < mostDoubts {
+		d.claim = d.claim || was.claim
+		l.unsettled[id] = d
+	}
 	l.PokeNow()
 }
 
@@ -409,8 +416,7 @@ func (l *Incarnation) PokeNow() {
 	}
 }
 
-// Rewound has a run claimed again after the store lost its head. The number of the new
-// claim is above that of the lost head.
+// Rewound has a run claimed again after the store lost its head. The number of the new claim is above that of the lost head.
 func (l *Incarnation) Rewound(id string, lost *journal.Hold) {
 	l.Raise(lost)
 	l.Doubt(id)
@@ -427,8 +433,8 @@ func (l *Incarnation) Raise(lost *journal.Hold) {
 // recall finds what the commit has written.
 const patience = 10 * time.Minute
 
-// settleDoubts claims the doubtful runs that this incarnation owns. An error for one of them
-// does not prevent it from looking at the others.
+// settleDoubts claims the doubtful runs that this incarnation owns. An error for one of them does not prevent it from looking at
+// the others.
 func (l *Incarnation) settleDoubts(ctx context.Context) error {
 	l.mu.Lock()
 	doubtful := maps.Clone(l.unsettled)
@@ -436,16 +442,25 @@ func (l *Incarnation) settleDoubts(ctx context.Context) error {
 	var errs []error
 	for _, id := range slices.Sorted(maps.Keys(doubtful)) { // in order, so that faults are reproducible
 		d := doubtful[id]
-		certain, err := l.settleDoubt(ctx, id, d)
-		if err != nil {
-			errs = append(errs, err)
+		if !d.due() || l.Worker.Tells(id) { // this execution may be about to end
+			continue
 		}
-		if certain || time.Since(d.since) > patience && l.Worker.Executing(id) == nil {
-			l.mu.Lock()
-			if l.unsettled[id] == d { // unless there is a new doubt since
+		certain, err := l.settleDoubt(ctx, id, d)
+		told := time.Now()
+		if err != nil {
+			errs, told = append(errs, err), d.told
+		}
+		over := certain || time.Since(d.since) > patience && l.Worker.Executing(id) == nil
+		l.mu.Lock()
+		if l.unsettled[id] == d { // unless there is a new doubt since
+			d.told = told
+			if l.unsettled[id] = d; over {
 				delete(l.unsettled, id)
 			}
-			l.mu.Unlock()
+		}
+		l.mu.Unlock()
+		if len(errs) == mostFailed {
+			break
 		}
 	}
 	return errors.Join(errs...)
@@ -455,9 +470,6 @@ func (l *Incarnation) settleDoubts(ctx context.Context) error {
 // settled. It checks for starts and claims after it has read the record, because one that has
 // written the record is then still in progress, or has launched its execution.
 func (l *Incarnation) settleDoubt(ctx context.Context, id string, d doubt) (certain bool, err error) {
-	if l.Worker.Executing(id) != nil {
-		return false, nil // this execution may be about to end
-	}
 	wf, err := journal.Load(ctx, l.Worker.Store, id)
 	switch {
 	case errors.Is(err, storage.ErrNotFound) || err == nil && wf.Tombstone():
@@ -467,7 +479,7 @@ func (l *Incarnation) settleDoubt(ctx context.Context, id string, d doubt) (cert
 		return true, nil // recall finds it again: somebody may restore the record
 	case err != nil:
 		return false, err
-	case l.startInProgress(id) || l.Worker.Executing(id) != nil:
+	case l.startInProgress(id) || l.Worker.ExecutionOf(wf) != nil:
 		return false, nil
 	case d.claim && wf.Owner == "" && !wf.Status.Terminal():
 		return false, nil

@@ -29,8 +29,7 @@ func newCrew(l *Incarnation) *crew { return &crew{incarnation: l, few: make(chan
 // wait waits until no claim is in progress.
 func (c *crew) wait() { c.busy.Wait() }
 
-// claim starts to claim p in the background. It returns false if there is no room in
-// memory; a later look finds p again.
+// claim starts to claim p in the background. It returns false if there is no room in memory; a later look finds p again.
 func (c *crew) claim(ctx context.Context, p prospect) (bool, error) {
 	coming, ok := c.incarnation.Worker.admit(false)
 	if !ok {
@@ -78,10 +77,9 @@ func (l *Incarnation) claimableIn(ctx context.Context, r storage.Range, p *trail
 	}
 }
 
-// adopt claims the workflows of a range of held or todo entries. They belong to owner,
-// which is gone, or to nobody if owner is "". It leaves a run to other engines until it has
-// waited long enough: see leaveToOthers. It returns the time until the first of these is due for
-// this engine. It records in p the entries that it skips.
+// adopt claims the workflows of a range of held or todo entries. They belong to owner, which is gone, or to nobody if owner
+// is "". It leaves a run to other engines until it has waited long enough: see leaveToOthers. It returns the time until the
+// first of these is due for this engine. It records in p the entries that it skips.
 func (l *Incarnation) adopt(ctx context.Context, r storage.Range, p *trail.Passage, owner, why string, waited func(entry []byte) (time.Duration, error)) (soonest time.Duration, _ error) {
 	soonest = math.MaxInt64
 	crew := newCrew(l)

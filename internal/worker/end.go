@@ -72,9 +72,8 @@ func (e *Worker) Ended(ctx context.Context, h *journal.Hold, end Ending) (*Chang
 	}, wf, next}, w, nil
 }
 
-// freed returns the operations that free the tokens of the hooks of wf, which was read before. If the
-// record of a hook is damaged, it looks at the tokens of all runs: what is damaged must not keep an
-// operator from ending the run.
+// freed returns the operations that free the tokens of the hooks of wf, which was read before. If the record of a hook is
+// damaged, it looks at the tokens of all runs: what is damaged must not keep an operator from ending the run.
 func freed(ctx context.Context, s storage.Storage, wf *journal.Workflow) (ops []storage.Op, err error) {
 	hooks, err := journal.Hooks(ctx, s, wf)
 	if errors.Is(err, storage.ErrCorrupt) {

@@ -48,8 +48,7 @@ func (l *Incarnation) Fenced(id string) {
 	}
 }
 
-// Unsure returns a function that reports commits of unknown outcome. The id is empty if
-// they belong to no run.
+// Unsure returns a function that reports commits of unknown outcome. The id is empty if they belong to no run.
 func (l *Incarnation) Unsure(what, id string) func(error) {
 	return func(err error) {
 		l.Worker.Log.Warn("weft: outcome of a commit is unknown; trying again", "workflow", id, "write", what, "error", err)

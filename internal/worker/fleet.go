@@ -15,15 +15,13 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// On a shared store all engines find the same work: runs that are due, and runs of dead
-// incarnations. If all of them claimed a run, one would win and the others would have
-// wasted their work. So rendezvous hashing over the fleet ranks the engines for each run.
-// The first may claim it immediately. The others, in order of rank, claim it only if those
-// before them did not do so in time because they are dead, busy, or have no room. When the
-// fleet changes, this affects only runs that are found from then on. No run changes owners.
+// On a shared store all engines find the same work: runs that are due, and runs of dead incarnations. If all of them claimed
+// a run, one would win and the others would have wasted their work. So rendezvous hashing over the fleet ranks the engines
+// for each run. The first may claim it immediately. The others, in order of rank, claim it only if those before them did not
+// do so in time because they are dead, busy, or have no room. When the fleet changes, this affects only runs that are found
+// from then on. No run changes owners.
 //
-// Correctness does not depend on this, or on two engines seeing the same fleet, because a
-// claim is a compare-and-swap.
+// Correctness does not depend on this, or on two engines seeing the same fleet, because a claim is a compare-and-swap.
 
 // A fleet is the set of live incarnations that share the work: they run the same workflows
 // of the same deployment, with the same versions of changes, and serve the same queues as this one.
@@ -106,8 +104,7 @@ func (l *Incarnation) isPeer(r *membership.Registration) bool {
 		maps.EqualFunc(r.Versions, e.Versions(), maps.Equal[map[string]int])
 }
 
-// leftFleet removes an incarnation that is gone from the fleet. It returns when it was first
-// found gone.
+// leftFleet removes an incarnation that is gone from the fleet. It returns when it was first found gone.
 func (l *Incarnation) leftFleet(incarnation string) time.Time {
 	since, known := l.fleet.gone[incarnation]
 	if !known {
@@ -159,8 +156,7 @@ func weigh(incarnation, id string) uint64 {
 	io.WriteString(h, incarnation)
 	io.WriteString(h, "\n")
 	io.WriteString(h, id)
-	// Inputs that differ only at their end have hashes that differ only in the lower bits.
-	// Mix these into the higher bits.
+	// Inputs that differ only at their end have hashes that differ only in the lower bits. Mix these into the higher bits.
 	n := h.Sum64()
 	n = (n ^ n>>33) * 0xff51afd7ed558ccd
 	n = (n ^ n>>33) * 0xc4ceb9fe1a85ec53

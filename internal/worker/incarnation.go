@@ -108,8 +108,7 @@ func (l *Incarnation) register(ctx context.Context) error {
 	})
 }
 
-// readFloor raises the floor of l to that of the store. It is called after l is registered and
-// before it claims anything.
+// readFloor raises the floor of l to that of the store. It is called after l is registered and before it claims anything.
 func (l *Incarnation) readFloor(ctx context.Context) error {
 	ctx, cancel := merged(ctx, l.ctx)
 	defer cancel()
@@ -126,9 +125,8 @@ func (l *Incarnation) readFloor(ctx context.Context) error {
 // unsaid has the incarnations of this process that have ended, and whose records do not say so: in which way they ended.
 var unsaid sync.Map // membership.Vitality, by name
 
-// deregister marks the record as stopped, so that others take over its runs
-// immediately. If that fails, others find out when the lease expires. On an exclusive store there is none, and all others are in
-// this process.
+// deregister marks the record as stopped, so that others take over its runs immediately. If that fails, others find out when
+// the lease expires. On an exclusive store there is none, and all others are in this process.
 func (l *Incarnation) deregister() {
 	put, err := l.record(l.Worker.Now())
 	if err == nil {
@@ -153,9 +151,8 @@ func shutDown(cut bool) membership.Vitality {
 	return membership.ShutDown
 }
 
-// vital returns the state of an incarnation. On a shared store it depends on the lease.
-// On an exclusive store it is certain: an incarnation of another opening is dead; one of
-// this opening is in this process, which knows when it ends.
+// vital returns the state of an incarnation. On a shared store it depends on the lease. On an exclusive store it is certain:
+// an incarnation of another opening is dead; one of this opening is in this process, which knows when it ends.
 func (l *Incarnation) vital(ctx context.Context, incarnation string) (membership.Vitality, error) {
 	if incarnation == l.name {
 		return membership.Alive, nil
@@ -320,8 +317,7 @@ func (l *Incarnation) Context() context.Context { return l.ctx }
 // NoteTime compares the clocks, so that a jump is noticed.
 func (l *Incarnation) NoteTime() { l.clock.note() }
 
-// DoubtsClock reports whether this clock may be ahead by so much that what is written with it
-// would be found late.
+// DoubtsClock reports whether this clock may be ahead by so much that what is written with it would be found late.
 func (l *Incarnation) DoubtsClock() bool { return l.witness.Doubts(l.Worker.Read()) }
 
 // Interrupted notes that attempts were cut off.

@@ -23,20 +23,18 @@ func (e *Worker) MayArrive(id string) {
 	l.lateSignals[id] = arrival{since: time.Now()}
 }
 
-// An arrival has the time since which a signal may arrive late, and the time at which the
-// run was last told to look for it; zero: not yet.
+// An arrival has the time since which something may arrive late, and the time of the last look for it; zero: none yet.
 type arrival struct{ since, told time.Time }
 
-// due reports whether the run is to be told now. The first interval is not zero: a run that has just ended has the
+// due reports whether to look now. The first interval is not zero: a run that has just ended has the
 // engine poll at once when it is told.
 func (a arrival) due() bool {
 	return a.told.IsZero() || time.Since(a.told) >= max(time.Millisecond, a.told.Sub(a.since))
 }
 
-// hear makes the runs to which a signal may arrive late look at their inbox: at once, and
-// then at intervals that double, so that a run may be parked in between. A run that this
-// engine does not execute any more is removed: its next owner looks at the inbox, and a
-// write that depends on the old claim is refused from then on.
+// hear makes the runs to which a signal may arrive late look at their inbox: at once, and then at intervals that double, so
+// that a run may be parked in between. A run that this engine does not execute any more is removed: its next owner looks at
+// the inbox, and a write that depends on the old claim is refused from then on.
 func (l *Incarnation) hear(context.Context) error {
 	l.mu.Lock()
 	expecting := maps.Clone(l.lateSignals)

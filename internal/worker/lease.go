@@ -20,12 +20,10 @@ import (
 // A shared store cannot tell which incarnations are dead. There each incarnation renews
 // its record every third of Config.LeaseTTL, with a new nonce.
 //
-// An incarnation that sees the same bytes for a whole TTL, by its own monotonic clock,
-// declares the owner of the record dead with a compare-and-swap. The owner trusts its
-// record for one TTL after it first sent the renewal that was stored, which is before
-// anyone could read it. After that it stops by itself. No two clocks are compared. If the
-// owner is suspended between this check and a write, and so does not stop, its write is
-// refused, because every write depends on the claim.
+// An incarnation that sees the same bytes for a whole TTL, by its own monotonic clock, declares the owner of the record dead
+// with a compare-and-swap. The owner trusts its record for one TTL after it first sent the renewal that was stored, which is
+// before anyone could read it. After that it stops by itself. No two clocks are compared. If the owner is suspended between
+// this check and a write, and so does not stop, its write is refused, because every write depends on the claim.
 
 // looksPerTTL is how many times per TTL a lease is renewed at most: on an overloaded machine a
 // renewal takes long and may start late. Otherwise it is renewed run.PerTTL times.
@@ -36,8 +34,7 @@ func (l *Incarnation) Shared() bool {
 	return l.Worker.Opening == "" && l.Worker.Ownership == weft.OwnershipCASRequired
 }
 
-// keepLease renews the record until stopRenewals is called, after everything else of the
-// incarnation has ended.
+// keepLease renews the record until stopRenewals is called, after everything else of the incarnation has ended.
 func (l *Incarnation) keepLease() {
 	if !l.Shared() {
 		l.stopRenewals = func() {}
@@ -52,9 +49,8 @@ func (l *Incarnation) keepLease() {
 	}()
 }
 
-// renewals ends the incarnation if a renewal is refused, or if none was stored in time. A
-// timer does the latter, because a store may block for longer than the context of a
-// renewal allows.
+// renewals ends the incarnation if a renewal is refused, or if none was stored in time. A timer does the latter, because a
+// store may block for longer than the context of a renewal allows.
 func (l *Incarnation) renewals(ctx context.Context) {
 	ttl := l.Worker.LeaseTTL
 	left, took := l.registered, time.Duration(0)
@@ -116,8 +112,7 @@ func (l *Incarnation) restUntil(ctx context.Context, left time.Time, took time.D
 	}
 }
 
-// hurryUp has the lease renewed soon: goroutines are scheduled late, so the next renewal
-// would be late too. l may be nil.
+// hurryUp has the lease renewed soon: goroutines are scheduled late, so the next renewal would be late too. l may be nil.
 func (l *Incarnation) hurryUp() {
 	if l == nil {
 		return
@@ -143,8 +138,7 @@ func (l *Incarnation) depose(cause error) {
 	}
 }
 
-// renew stores a renewal. It tries until the outcome is known. The lease counts from the
-// first try.
+// renew stores a renewal. It tries until the outcome is known. The lease counts from the first try.
 func (l *Incarnation) renew(ctx context.Context) error {
 	put, err := l.record(time.Time{})
 	if err != nil {

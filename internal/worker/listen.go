@@ -9,9 +9,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// listen has the poll look immediately when others write what it looks for: wakes of this
-// incarnation's runs, and runs without an owner, in a line or not. This is only a hint: the
-// poll finds what listen misses within Config.PollInterval.
+// listen has the poll look immediately when others write what it looks for: wakes of this incarnation's runs, and runs
+// without an owner, in a line or not. This is only a hint: the poll finds what listen misses within Config.PollInterval.
 func (l *Incarnation) listen(ctx context.Context) {
 	w, ok := storage.As[storage.Watcher](l.Worker.Store)
 	if !ok {

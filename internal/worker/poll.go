@@ -64,10 +64,9 @@ func (l *Incarnation) always(look func(context.Context) error) func(context.Cont
 	return func(ctx context.Context) (time.Duration, error) { return l.Worker.PollInterval, look(ctx) }
 }
 
-// poll looks for work: runs of dead incarnations, workflows that are due, and what was
-// written for this incarnation's runs. It does so immediately, every PollInterval, when the
-// next unclaimed workflow is due, and when poked. It returns nil when ctx is done. It
-// returns a fatal error after it has cancelled all execution: see fatal.
+// poll looks for work: runs of dead incarnations, workflows that are due, and what was written for this incarnation's runs.
+// It does so immediately, every PollInterval, when the next unclaimed workflow is due, and when poked. It returns nil when
+// ctx is done. It returns a fatal error after it has cancelled all execution: see fatal.
 func (l *Incarnation) poll(ctx context.Context) error {
 	duties := l.duties()
 	for ctx.Err() == nil {
@@ -126,9 +125,8 @@ func (e *Worker) nudge() {
 	}
 }
 
-// A clock detects jumps of the wall clock. Code that sets a timer for a wall clock time
-// also calls note, because the timer may be set by a wrong time that the next poll no
-// longer sees.
+// A clock detects jumps of the wall clock. Code that sets a timer for a wall clock time also calls note, because the timer
+// may be set by a wrong time that the next poll no longer sees.
 type clock struct {
 	read func() journal.Reading
 

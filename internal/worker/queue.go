@@ -78,9 +78,8 @@ func (d *queueLines) serve(ctx context.Context, q weft.Queue) (opens time.Durati
 	return 0, nil
 }
 
-// turnAway returns the change that cancels wf, which waits in a line or is delayed, and has not begun.
-// next is wf with the cancellation request. Its function is never called, because it has
-// nothing to clean up.
+// turnAway returns the change that cancels wf, which waits in a line or is delayed, and has not begun. next is wf with the
+// cancellation request. Its function is never called, because it has nothing to clean up.
 func (e *Worker) turnAway(ctx context.Context, wf, next *journal.Workflow) (*Changing, error) {
 	out := &journal.Output{Generation: wf.Generation, Status: checkpoint.StatusCancelled}
 	where := fmt.Sprintf("in queue %q", wf.Queue)

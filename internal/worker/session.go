@@ -13,12 +13,11 @@ import (
 // On a store that is a storage.Prover, an incarnation holds a session and publishes its proof in
 // its record. If the session has ended, others need not wait for the lease to run out.
 //
-// The end of a session proves the end of a connection, not of a process. So an incarnation whose
-// session is lost renews its record without the proof at once. Others believe a proof if the
-// session has ended at two looks, secondLook apart, and if the record is the same at both and when
-// they declare its owner dead, which is a compare-and-swap. What is left is an owner that lives, has
-// lost its session, and cannot reach the store for so long. Its commits are refused, as always, and
-// its next renewal too; but until then its attempts may run beside those of its successor.
+// The end of a session proves the end of a connection, not of a process. So an incarnation whose session is lost renews its
+// record without the proof at once. Others believe a proof if the session has ended at two looks, secondLook apart, and if
+// the record is the same at both and when they declare its owner dead, which is a compare-and-swap. What is left is an owner
+// that lives, has lost its session, and cannot reach the store for so long. Its commits are refused, as always, and its next
+// renewal too; but until then its attempts may run beside those of its successor.
 
 const (
 	// secondLook is the time between two looks at a session.
@@ -58,8 +57,7 @@ func (l *Incarnation) prover() (storage.Prover, bool) {
 	return p, ok && l.Shared()
 }
 
-// holdSession opens a session and holds it until end is called, which is after everything else of
-// the incarnation has ended.
+// holdSession opens a session and holds it until end is called, which is after everything else of the incarnation has ended.
 func (l *Incarnation) holdSession(ctx context.Context) (end func()) {
 	p, ok := l.prover()
 	if !ok {

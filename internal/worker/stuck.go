@@ -47,14 +47,16 @@ func (l *Incarnation) findStuck(ctx context.Context) error {
 	return nil
 }
 
-// cutOffTerminated ends the stuck execution x if its run was terminated, and perhaps removed or
-// started again since. x itself cannot notice.
+// cutOffTerminated ends the execution x if user code has the turn, and the run was terminated meanwhile, and perhaps removed or
+// started again since. x itself notices nothing before user code returns to the engine.
 func (l *Incarnation) cutOffTerminated(ctx context.Context, x *run.Execution) {
-	if x.Ctx.Err() != nil {
+	since := x.BusySince.Load()
+	if since == 0 || x.Ctx.Err() != nil {
 		return
 	}
 	wf, err := journal.Load(ctx, l.Worker.Store, x.ID)
-	if errors.Is(err, storage.ErrNotFound) || err == nil && (wf.Tombstone() || wf.Status.Terminal() || wf.Owner != l.name) {
+	gone := errors.Is(err, storage.ErrNotFound) || err == nil && (wf.Tombstone() || wf.Status.Terminal() || wf.Owner != l.name || wf.Generation != x.Generation)
+	if gone && x.BusySince.Load() == since {
 		l.Worker.CutOff(x)
 	}
 }

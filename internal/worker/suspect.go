@@ -43,8 +43,7 @@ func (d *quarantine) notify() {
 	}
 }
 
-// add puts p into quarantine. It is not released before ready, because the same poll may
-// find others of its group.
+// add puts p into quarantine. It is not released before ready, because the same poll may find others of its group.
 func (d *quarantine) add(p prospect, deaths int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -162,8 +161,7 @@ func (l *Incarnation) driveSuspects(ctx context.Context) {
 	}
 }
 
-// drive claims a group of suspects and executes them. The poll finds those again for which
-// there is no room.
+// drive claims a group of suspects and executes them. The poll finds those again for which there is no room.
 func (l *Incarnation) drive(ctx context.Context, group []suspect) {
 	crew := newCrew(l)
 	defer crew.wait()

@@ -25,11 +25,10 @@ type takeover struct {
 	leavings    map[string]trail.Leaving // by dead incarnation
 }
 
-// look takes over the runs of dead incarnations. It first decides whether this incarnation
-// is idle, so that it can skip this: the fleet has not changed for a while, and neither this
-// incarnation nor a dead one owned a run at the last look. A run may be owned and not
-// executed, for example if it is held. A commit of a dead incarnation may be applied late,
-// so an idle incarnation still looks now and then.
+// look takes over the runs of dead incarnations. It first decides whether this incarnation is idle, so that it can skip
+// this: the fleet has not changed for a while, and neither this incarnation nor a dead one owned a run at the last look. A
+// run may be owned and not executed, for example if it is held. A commit of a dead incarnation may be applied late, so an
+// idle incarnation still looks now and then.
 func (t *takeover) look(ctx context.Context) (time.Duration, error) {
 	l := t.incarnation
 	often := min(saturate.Times(run.Rarely, l.Worker.PollInterval), l.Worker.LeaseTTL)
@@ -51,9 +50,8 @@ func (t *takeover) look(ctx context.Context) (time.Duration, error) {
 // Idle reports whether the current poll skips what is needed only if this or a dead incarnation may own runs.
 func (l *Incarnation) Idle() bool { return l.takeover.idle }
 
-// inherit takes over the runs of dead incarnations. It reports whether this incarnation or
-// one that is not alive owns runs. It finds the incarnations in the held entries, with one
-// read for each, and so does not depend on their records.
+// inherit takes over the runs of dead incarnations. It reports whether this incarnation or one that is not alive owns runs.
+// It finds the incarnations in the held entries, with one read for each, and so does not depend on their records.
 func (t *takeover) inherit(ctx context.Context) (found bool, next time.Duration, _ error) {
 	l := t.incarnation
 	next = l.Worker.PollInterval
@@ -110,9 +108,8 @@ const (
 	mostRecalled = 100         // how many runs one recall has the poll look at, one after the other
 )
 
-// recall has the poll look at runs of this incarnation that it does not execute: the store may have lost
-// the checkpoint that parked or ended one, or the run was released after an error. If there are many,
-// the next recall goes on with the others.
+// recall has the poll look at runs of this incarnation that it does not execute: the store may have lost the checkpoint that
+// parked or ended one, or the run was released after an error. If there are many, the next recall goes on with the others.
 func (t *takeover) recall(ctx context.Context) error {
 	l := t.incarnation
 	t.recallAt = time.Now().Add(recallEvery)
@@ -128,7 +125,7 @@ func (t *takeover) recall(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if l.Worker.Executing(id) != nil || l.startInProgress(id) {
+		if l.Worker.Tells(id) || l.startInProgress(id) {
 			continue
 		}
 		if n++; n > mostRecalled {

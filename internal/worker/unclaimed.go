@@ -103,9 +103,8 @@ func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
 	return next, err
 }
 
-// pickUpAstray claims parked runs that may have a due time far too late, because the clock
-// of the engine that parked them was ahead. The run is executed briefly and then parked
-// again with the right due time.
+// pickUpAstray claims parked runs that may have a due time far too late, because the clock of the engine that parked them
+// was ahead. The run is executed briefly and then parked again with the right due time.
 func (u *unclaimed) pickUpAstray(ctx context.Context) error {
 	l := u.incarnation
 	if !u.astray {
@@ -145,8 +144,7 @@ func (u *unclaimed) pickUpAstray(ctx context.Context) error {
 // astrayAtOnce is how many entries pickUpAstray reads in one look.
 const astrayAtOnce = 20_000
 
-// SearchAstray has the next look search for parked runs with a wrong due time, from the first
-// entry on. The poll calls it.
+// SearchAstray has the next look search for parked runs with a wrong due time, from the first entry on. The poll calls it.
 func (l *Incarnation) SearchAstray() { l.unclaimed.astray, l.unclaimed.astrayFrom = true, nil }
 
 // goneAstray has the poll look for parked runs with a wrong due time.

@@ -37,10 +37,10 @@ func (l *Incarnation) wake(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// The run looks before it waits, and after a crash its next owner looks. So the
-		// entry can be deleted.
+		// The run looks before it waits, and after a crash its next owner looks. So the entry can be deleted.
 		if x := l.Worker.Executing(id); x != nil {
 			x.Post(run.Anything)
+			l.cutOffTerminated(ctx, x)
 		} else if owner == l.name {
 			l.Doubt(id)
 		}

@@ -11,8 +11,7 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Certain returns a time that has certainly passed: see membership.Witness. It returns false while
-// none is known.
+// Certain returns a time that has certainly passed: see membership.Witness. It returns false while none is known.
 func (l *Incarnation) Certain() (time.Time, bool) {
 	if !l.witness.Begun() {
 		return time.Time{}, false

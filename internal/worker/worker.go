@@ -28,10 +28,10 @@ type Worker struct {
 	runs        map[string]*run.Execution // that this engine executes, by id
 	capacity    capacity                  // for runs
 
-	// lingering counts, by generation, executions of runs that have ended whose
-	// attempts have not all returned.
+	// lingering counts, by generation, executions of runs that have ended whose attempts have not all returned.
 	lingering map[string]int
 
+	// waiters wait for the ends of runs, by id. Each awaits an execution, or nil if it looks at the store.
 	waiters map[string]map[chan *run.Ending]*run.Execution
 
 	// observers wait for values of runs, by id. They are notified when a value is stored, and when
@@ -184,7 +184,8 @@ func (e *Worker) lookAgain(id string) {
 	e.tellAll(id, nil, nil)
 }
 
-// tellAll tells the end of x to its waiters, and nil to all others for id. The caller holds e.mu.
+// tellAll tells the end of x to its waiters, and nil to all others for id. From then on they await no execution, so none is
+// kept in memory. The caller holds e.mu.
 func (e *Worker) tellAll(id string, x *run.Execution, end *run.Ending) {
 	for ended, awaited := range e.waiters[id] {
 		is := end
@@ -195,8 +196,20 @@ func (e *Worker) tellAll(id string, x *run.Execution, end *run.Ending) {
 		case ended <- is:
 		default:
 		}
+		e.waiters[id][ended] = nil
 	}
 	e.notifyObservers(id)
+}
+
+// succeed has the waiters for the end of x await the execution of its next life.
+func (e *Worker) succeed(x, next *run.Execution) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for ended, awaited := range e.waiters[x.ID] {
+		if awaited == x {
+			e.waiters[x.ID][ended] = next
+		}
+	}
 }
 
 // Tells reports whether this engine executes id and will still notify its waiters.
@@ -215,17 +228,16 @@ func (e *Worker) Executing(id string) *run.Execution {
 	return e.runs[id]
 }
 
-// allDriven returns all executions of this engine, including those that only wait for
-// their attempts to return.
+// allDriven returns all executions of this engine, including those that only wait for their attempts to return.
 func (e *Worker) allDriven() []*run.Execution {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Collect(maps.Values(e.runs))
 }
 
-// ExecutionOf returns the execution of wf if it belongs to wf's owner, and nil otherwise.
+// ExecutionOf returns the execution of wf, and not of another generation, if it belongs to wf's owner, and nil otherwise.
 func (e *Worker) ExecutionOf(wf *journal.Workflow) *run.Execution {
-	if x := e.Executing(wf.ID); x != nil && x.Owner.Name() == wf.Owner {
+	if x := e.Executing(wf.ID); x != nil && x.Owner.Name() == wf.Owner && x.Generation == wf.Generation {
 		return x
 	}
 	return nil

@@ -1,0 +1,334 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// A countsReads counts the reads of a key.
+type countsReads struct {
+	storage.Storage
+	of []byte
+	n  atomic.Int32
+}
+
+func (s *countsReads) Unwrap() storage.Storage { return s.Storage }
+
+func (s *countsReads) Get(ctx context.Context, key []byte) ([]byte, error) {
+	if bytes.Equal(key, s.of) {
+		s.n.Add(1)
+	}
+	return s.Storage.Get(ctx, key)
+}
+
+// Who waits for the result of a run keeps no former execution of it in memory: neither one of an earlier life, nor one that
+// was parked. And who waited since the first life is told the end of the last: the store is not read.
+func TestWaiterKeepsNoFormerExecution(t *testing.T) {
+	for _, name := range []string{"lives", "parks"} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				const times = 5
+				wf := &engine.Workflow[int, string]{Name: "long", Func: func(run *engine.Run, n int) (string, error) {
+					if err := run.Sleep(time.Minute); err != nil {
+						return "", err
+					}
+					switch {
+					case n == times:
+						return "done", nil
+					case name == "lives":
+						return "", engine.ContinueAsNew(run, n+1)
+					}
+					for range times {
+						if err := run.Sleep(time.Minute); err != nil {
+							return "", err
+						}
+					}
+					return "done", nil
+				}}
+				s := &countsReads{Storage: fresh(t), of: keys.Output("o")}
+				p := boot(t, s, wf, func(c *engine.Config) {
+					if name == "parks" {
+						c.ParkAfter = 10 * time.Second
+					}
+				})
+				h := start(t, wf, p, "o", 0)
+				got := make(chan string, 1)
+				go func() {
+					out, err := outcome(h)
+					if err != nil {
+						out = err.Error()
+					}
+					got <- out
+				}()
+				former := map[any]func() bool{}
+				for range times {
+					synctest.Wait()
+					x := engine.InMemory(p.Engine, "o")
+					if x == nil {
+						t.Fatal("the run is not in memory")
+					}
+					kept := weak.Make(x)
+					former[kept] = func() bool { return kept.Value() != nil }
+					x = nil
+					time.Sleep(time.Minute)
+				}
+				synctest.Wait()
+				if len(former) != times {
+					t.Fatalf("%d executions", len(former))
+				}
+				runtime.GC()
+				for _, is := range former {
+					if is() {
+						t.Error("an execution is kept in memory")
+					}
+				}
+				if got := <-got; got != "done" {
+					t.Errorf("the result is %s", got)
+				}
+				if n := s.n.Load(); name == "lives" && n != 0 {
+					t.Errorf("the output was read %d times", n)
+				}
+				p.stop(t)
+			})
+		})
+	}
+}
+
+// The function of a run blocks, and another process terminates the run. Who waits for its result is told so as soon as its
+// engine hears of it, and so is who asks after that.
+func TestResultOfARunThatBlocksAndIsTerminatedElsewhere(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		hold := make(chan bool)
+		wf := flow("blocks", func(*engine.Run) (string, error) {
+			<-hold
+			return "", nil
+		})
+		p := boot(t, s, wf)
+		h := start(t, wf, p, "o", "")
+		before := make(chan error, 1)
+		go func() { before <- outcomeOf(h) }()
+		time.Sleep(5 * time.Second)
+		if err := made(t, s).Terminate(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := <-before; !errors.Is(err, engine.ErrCancelled) {
+			t.Errorf("who had asked before the termination got %v", err)
+		}
+		if err := outcomeOf(h); !errors.Is(err, engine.ErrCancelled) {
+			t.Errorf("who asked after it got %v", err)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("they waited for %v", took)
+		}
+		close(hold)
+		p.stop(t)
+	})
+}
+
+// Describe does not say what a former execution waits for, which still waits here.
+func TestDescribeAsksNoFormerExecution(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		approve := &signal.Signal[string]{Name: "approve"}
+		wf := flow("w", func(run *engine.Run) (string, error) { return approve.Receive(run) })
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		synctest.Wait()
+		if i := describe(t, p, "o"); !slices.Contains(i.Waiting, "receive approve") {
+			t.Fatalf("it waits for %q", i.Waiting)
+		}
+		other := made(t, s, wf)
+		if err := other.Terminate(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Purge(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		start(t, wf, other, "o", "")
+		if i := describe(t, p, "o"); len(i.Waiting) != 0 {
+			t.Errorf("the run that nobody has begun waits for %q", i.Waiting)
+		}
+		p.stop(t)
+	})
+}
+
+// An attempt of a purged workflow does not return. A start with its id whose caller has given up is executed all the same.
+func TestStartInDoubtBesideAnAttemptOfAPurgedRun(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		hold := make(chan bool)
+		stuck := &activity.Activity[string, string]{Name: "stuck", Run: func(context.Context, string) (string, error) {
+			<-hold
+			return "", nil
+		}}
+		wf := &engine.Workflow[string, string]{Name: "w", Func: func(run *engine.Run, in string) (string, error) {
+			if in == "stuck" {
+				return stuck.Do(run, in)
+			}
+			return "done", nil
+		}}
+		late := commitsLate(s, func(b storage.Batch) bool { return writes(b, "wf:o:in") && !creates(keys.Workflow("o"))(b) })
+		p := boot(t, late, wf)
+		start(t, wf, p, "o", "stuck")
+		time.Sleep(time.Second)
+		if err := p.Terminate(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Purge(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		abandoned, abandon := context.WithCancel(ctx)
+		started := make(chan error, 1)
+		go func() {
+			_, err := wf.Start(abandoned, p, "o", "")
+			started <- err
+		}()
+		<-late.sent
+		abandon()
+		if err := <-started; !errors.Is(err, context.Canceled) {
+			t.Errorf("start: %v, want that its outcome is unknown", err)
+		}
+		close(late.landing)
+		if err := <-late.landed; err != nil {
+			t.Fatalf("the late start: %v", err)
+		}
+		time.Sleep(10 * time.Second)
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusCompleted {
+			t.Errorf("the run that was started is %s", i.Status)
+		}
+		close(hold)
+		p.stop(t)
+	})
+}
+
+// A failsStarts does not commit starts while it fails, and counts the reads of workflows.
+type failsStarts struct {
+	storage.Storage
+	fails atomic.Pointer[error]
+	reads atomic.Int32
+}
+
+func (s *failsStarts) Unwrap() storage.Storage { return s.Storage }
+
+func (s *failsStarts) Get(ctx context.Context, key []byte) ([]byte, error) {
+	if bytes.HasPrefix(key, []byte("wf:")) {
+		s.reads.Add(1)
+	}
+	return s.Storage.Get(ctx, key)
+}
+
+func (s *failsStarts) Commit(ctx context.Context, b storage.Batch) error {
+	if err := s.fails.Load(); err != nil && writes(b, "wf:") {
+		<-ctx.Done()
+		return *err
+	}
+	return s.Storage.Commit(ctx, b)
+}
+
+// Starts that fail cost little after the store is back: the engine reads for the first thousand of them, less and less often.
+// If a start was certainly not written, it reads nothing.
+func TestStartsThatFailCostLittleLater(t *testing.T) {
+	const starts = 1500
+	for _, c := range []struct {
+		name  string
+		err   error
+		reads int32
+	}{
+		{"of unknown outcome", errors.New("connection lost"), 12_000},
+		{"withdrawn", &storage.WithdrawnError{Ended: context.DeadlineExceeded}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				wf := flow("w", func(*engine.Run) (string, error) { return "done", nil })
+				s := &failsStarts{Storage: fresh(t)}
+				p := boot(t, s, wf)
+				s.fails.Store(&c.err)
+				within, cancel := context.WithTimeout(ctx, 5*time.Second)
+				defer cancel()
+				failed := make(chan error, starts)
+				for i := range starts {
+					go func() {
+						_, err := wf.Start(within, p, fmt.Sprint(i), "")
+						failed <- err
+					}()
+				}
+				for range starts {
+					if err := <-failed; err == nil {
+						t.Fatal("a start has not failed")
+					}
+				}
+				s.fails.Store(nil)
+				s.reads.Store(0)
+				time.Sleep(5 * time.Minute)
+				if n := s.reads.Load(); n > c.reads {
+					t.Errorf("%d reads in five minutes", n)
+				}
+				if got := result(t, start(t, wf, p, "o", "")); got != "done" {
+					t.Errorf("the result is %s", got)
+				}
+				p.stop(t)
+			})
+		})
+	}
+}
+
+// The store goes away while a start tries to find out whether it was written. Run, told to stop, does not wait for that.
+func TestRunReturnsWhileAStartReads(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		away := false
+		f := storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
+			switch {
+			case away && c.Method != "Commit":
+				return storagetest.ErrorBefore
+			case c.Method == "Commit" && creates(keys.Workflow("o"))(c.Batch) && !away:
+				away = true
+				return storagetest.ErrorAfter
+			}
+			return storagetest.None
+		})
+		wf := flow("w", nil2)
+		p := bootOn(t, f, wf)
+		started := make(chan error, 1)
+		go func() {
+			_, err := wf.Start(ctx, p, "o", "")
+			started <- err
+		}()
+		time.Sleep(time.Minute)
+		p.end()
+		time.Sleep(10 * time.Minute)
+		select {
+		case err := <-p.done:
+			p.done <- err
+		default:
+			t.Error("Run has not returned")
+			p.Close()
+		}
+		if err, i := <-started, (*engine.InterruptedError)(nil); !errors.As(err, &i) || !i.Unknown {
+			t.Errorf("Start = %v, want that its outcome is unknown", err)
+		}
+		p.stop(t)
+	})
+}
