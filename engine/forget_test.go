@@ -117,6 +117,22 @@ func TestDamageKeepsNothingFromExpiring(t *testing.T) {
 	})
 }
 
+// An entry of a workflow that does not exist, which a wake-up of it may have left behind, is removed.
+func TestEntryOfNoWorkflowIsRemoved(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		put(t, s, keys.TodoNow(0, time.Now(), "gone", "01JGZ3Q8X0000000000000000A"), nil)
+		log := new(lines)
+		p := boot(t, s, receiving(1), rareLeases, log.logger())
+		time.Sleep(time.Minute)
+		if left, failed := entries(t, s, "todo:"), log.count("claim failed"); len(left) != 0 || failed != 0 {
+			t.Errorf("left: %q; %d claims have failed", left, failed)
+		}
+		p.kill()
+	})
+}
+
 // OP-35: a retry that meets the removal of its acceptance gets the first answer, or
 // is accepted anew; nothing in between.
 func TestForgettingRacesWithARetry(t *testing.T) {

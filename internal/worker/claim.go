@@ -127,7 +127,8 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 		return nil, nil
 	}
 	if missing {
-		return nil, l.Drop(ctx, []storage.Condition{storage.Absent(keys.Workflow(p.id))}, p.entry)
+		key := keys.Workflow(p.id) // a batch must change what it wants absent: deleted, it stays absent
+		return nil, l.Drop(ctx, []storage.Condition{storage.Absent(key)}, p.entry, key)
 	}
 	if wf.Tombstone() || wf.Status.Terminal() || wf.Owner != p.owner || wf.Waits != (p.ticket != nil) {
 		return nil, l.Drop(ctx, []storage.Condition{wf.Unchanged()}, p.entry)
@@ -273,9 +274,8 @@ func (l *Incarnation) Drop(ctx context.Context, unchanged []storage.Condition, e
 	return err
 }
 
-// Launch starts the execution x. If the incarnation is stopping, the execution hands the
-// run over. If it must stop immediately, Launch does nothing and the next owner finds the
-// run. The caller must be counted in l.Running: see join.
+// Launch starts the execution x. If the incarnation is stopping, the execution hands the run over. If it must stop
+// immediately, Launch does nothing and the next owner finds the run. The caller must be counted in l.Running: see join.
 func (l *Incarnation) Launch(x *run.Execution) {
 	if l.ctx.Err() != nil {
 		x.Cancel(nil)
@@ -409,8 +409,7 @@ func (l *Incarnation) PokeNow() {
 	}
 }
 
-// Rewound has a run claimed again after the store lost its head. The number of the new
-// claim is above that of the lost head.
+// Rewound has a run claimed again after the store lost its head. The number of the new claim is above that of the lost head.
 func (l *Incarnation) Rewound(id string, lost *journal.Hold) {
 	l.Raise(lost)
 	l.Doubt(id)
