@@ -3,6 +3,7 @@ package upkeep
 import (
 	"github.com/weft-go/weft/internal/admin"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -23,7 +24,7 @@ func (x *expiry) dismiss() {
 				return // the look reports what is wrong with the store
 			}
 			_, names, err := keys.Expiring(entry.Key)
-			if err == nil && !x.dismissChildren(names[0], names[len(names)-1]) {
+			if err == nil && !x.dismissChildren(entry.Key, names[0], names[len(names)-1]) {
 				return
 			}
 		}
@@ -35,7 +36,7 @@ func (x *expiry) dismiss() {
 
 // dismissChildren asks the children of a terminated workflow to stop, in a goroutine, unless one does that already. If
 // there are many, it waits until one of them has ended. It returns false if the engine stops.
-func (x *expiry) dismissChildren(id, generation string) bool {
+func (x *expiry) dismissChildren(entry []byte, id, generation string) bool {
 	l := x.incarnation
 	select {
 	case x.places <- struct{}{}:
@@ -50,8 +51,12 @@ func (x *expiry) dismissChildren(id, generation string) bool {
 		defer func() { <-x.places }()
 		defer x.dismissing.Delete(generation)
 		err := admin.Dismiss(l.Context(), l.Worker, id, generation)
-		if err != nil && l.Context().Err() == nil {
+		switch {
+		case err == nil, l.Context().Err() != nil:
+		case !record.Damaged(err):
 			l.Worker.Log.Warn("weft: children of a terminated workflow were not asked to stop; trying again", "workflow", id, "error", err)
+		case l.Once("expired " + string(entry)):
+			l.Worker.Log.Error("weft: the record of a terminated workflow is damaged; its children are not asked to stop", "workflow", id, "error", err)
 		}
 	})
 }
