@@ -14,7 +14,9 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/bulk"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
@@ -1316,6 +1318,71 @@ func TestBulkTakesNothingBackTwice(t *testing.T) {
 			})
 		})
 	}
+}
+
+// OPS-10: of a page that was read by a build that does not note what was protected then, all are freed.
+func TestBulkUnprotectsAPageOfAnEarlierBuild(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		p, asks, ids := waitingRuns(t, s)
+		for _, id := range ids {
+			if err := p.Protect(ctx, id, audit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		startBulk(t, p.Engine, "free", engine.Bulk{Do: engine.BulkUnprotect, Filter: engine.Filter{IDPrefix: "o"}, Rate: activity.Rate{Count: 1, Per: time.Second}})
+		eventually(t, "end of the first", func() bool { return describe(t, p, ids[0]).Protected == nil })
+		p.kill()
+		r, err := bulk.Load(ctx, s, "free")
+		if err != nil || len(r.Page) != 3 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		for i := range r.Page {
+			r.Page[i].Held = 0
+		}
+		raw, err := record.Seal(keys.Bulk("free"), bulk.Version, r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, s, keys.Bulk("free"), raw)
+		p = boot(t, s, asks, leases)
+		if i := whenEnded(t, p.Engine, "free"); i.Done != 3 || i.Refused != 0 {
+			t.Errorf("got %+v", i)
+		}
+		for _, id := range ids {
+			if describe(t, p, id).Protected != nil {
+				t.Errorf("%s is protected", id)
+			}
+		}
+		p.stop(t)
+	})
+}
+
+// OPS-10: to protect what had ended before, a bulk reads no history.
+func TestBulkProtectsWhatHasEndedWithoutItsHistory(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		reads := 0
+		p := bootOn(t, storagetest.NewFaulty(new(memory.Store), func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Scan" && bytes.HasPrefix(c.Range.Start, []byte("log:")) && c.Range.Limit != 1 { // not only the last one
+				reads++
+			}
+			return storagetest.None
+		}), nightly, rareLeases)
+		ids := several(t, nightly, p, "o", 3)
+		time.Sleep(time.Minute)
+		reads = 0
+		startBulk(t, p.Engine, "all", engine.Bulk{Do: engine.BulkProtect, Filter: engine.Filter{IDPrefix: "o"}})
+		i := whenEnded(t, p.Engine, "all")
+		if i.Done != 3 || reads != 0 {
+			t.Errorf("%d reads of histories; %+v", reads, i)
+		}
+		for _, id := range ids {
+			if describe(t, p, id).Protected == nil {
+				t.Errorf("%s is not protected", id)
+			}
+		}
+		p.stop(t)
+	})
 }
 
 // OPS-10: a page that is repeated long after a crash sends no signal again whose ID is the bulk's own, however soon such signals are

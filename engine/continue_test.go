@@ -973,6 +973,24 @@ func TestHistoryOfALifeThatEndsMeanwhile(t *testing.T) {
 	}
 }
 
+// The history of a life that ends between two reads of its checkpoints is read again, if it is short.
+func TestHistoryIsReadAgain(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		p, w := long(t, s, 20)
+		ended := false
+		reader := made(t, &between{Storage: s, scan: "log:", happens: func() {
+			ended = true
+			tell(t, yes, p, "w", "")
+			inLife(t, p, "w", 1)
+		}}, w)
+		defer reader.Close()
+		if cs := historyOf(t, reader, "w"); !ended || kinds(cs[:1])[0] != checkpoint.KindContinued {
+			t.Errorf("a life has ended: %t; %v", ended, kinds(cs))
+		}
+	})
+}
+
 // What an engine cannot remove, because only a newer release knows what belongs to it, holds up nothing
 // else that has expired, and costs no more than a look now and then.
 func TestRemainsOfANewerReleaseHoldUpNothing(t *testing.T) {

@@ -96,6 +96,7 @@ func TestDamageKeepsNothingFromExpiring(t *testing.T) {
 			at := time.Now().Add(time.Duration(i) * time.Second)
 			put(t, s, [][]byte{keys.FormerLife(at, id, "01JGZ3Q8X0000000000000000A"), keys.ExpiringTombstone(at, id, "01JGZ3Q8X0000000000000000A")}[i], nil)
 		}
+		put(t, s, keys.Dismissal("bad", "01JGZ3Q8X0000000000000000A"), nil)
 		for _, k := range []string{"exp:0000000000000001:odd", "exp:0000000000000001:sig:o", "exp:0947odd:sig:o:approved:evt_1"} {
 			put(t, s, []byte(k), nil)
 		}
@@ -107,11 +108,30 @@ func TestDamageKeepsNothingFromExpiring(t *testing.T) {
 		if left := entries(t, s, "sigres:"); len(left) != 0 {
 			t.Errorf("left behind: %q", left)
 		}
-		if left := entries(t, s, "exp:"); len(left) != 5 {
+		if left := entries(t, s, "exp:"); len(left) != 6 {
 			t.Errorf("left: %q, want those of what is damaged", left)
 		}
 		if said, failed := log.count("cannot be read; it is not removed"), log.count("poll failed"); said != 5 || failed != 0 {
 			t.Errorf("%d are reported, and %d polls have failed, want 5 and none", said, failed)
+		}
+		if said := log.count("of a terminated workflow"); said != 1 || log.count("is damaged; its children are not asked to stop") != 1 {
+			t.Errorf("what keeps children from being asked to stop is reported %d times, want once", said)
+		}
+		p.kill()
+	})
+}
+
+// An entry of a workflow that does not exist, which a wake-up of it may have left behind, is removed.
+func TestEntryOfNoWorkflowIsRemoved(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		put(t, s, keys.TodoNow(0, time.Now(), "gone", "01JGZ3Q8X0000000000000000A"), nil)
+		log := new(lines)
+		p := boot(t, s, receiving(1), rareLeases, log.logger())
+		time.Sleep(time.Minute)
+		if left, failed := entries(t, s, "todo:"), log.count("claim failed"); len(left) != 0 || failed != 0 {
+			t.Errorf("left: %q; %d claims have failed", left, failed)
 		}
 		p.kill()
 	})

@@ -1709,6 +1709,45 @@ func TestResetIsNotRefusedForWhatItHasWritten(t *testing.T) {
 	}
 }
 
+// OPS-2, OPS-8: an action is refused also if the record of the run changes each time while it is decided.
+func TestRefusalBesideAnOwnerThatNeverRests(t *testing.T) {
+	for name, act := range map[string]func(ctx context.Context, e *engine.Engine) error{
+		"Resolve": func(ctx context.Context, e *engine.Engine) error {
+			return e.Resolve(ctx, "o", "1", activity.NotCompleted[string](), audit)
+		},
+		"Resume": func(ctx context.Context, e *engine.Engine) error { return e.Resume(ctx, "o", audit) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+				s := store.Open(t)
+				defer s.Close()
+				wf := flow("wf", func(run *engine.Run) (string, error) { return "", run.Sleep(decade) })
+				p := boot(t, s, wf, rareLeases)
+				start(t, wf, p, "o", "")
+				time.Sleep(time.Second)
+				p.stop(t)
+				call, cancel := context.WithCancel(ctx)
+				defer cancel()
+				reads := 0
+				e := made(t, &hooked{Storage: s, afterGet: func(key []byte) {
+					if string(key) != "wf:o" {
+						return
+					}
+					if reads++; reads > 500 {
+						cancel()
+					}
+					rewrite(t, s, "o", func(wf *journal.Workflow) { wf.State++ })
+				}})
+				defer e.Close()
+				began := time.Now()
+				if err := act(call, e); !errors.Is(err, engine.ErrNotApplicable) || reads > 50 || time.Since(began) > time.Minute {
+					t.Errorf("%v after %d reads and %v, want ErrNotApplicable", err, reads, time.Since(began))
+				}
+			})
+		})
+	}
+}
+
 // A reset that has stopped its owner from committing, because others were faster twice, is refused as any other.
 func TestResetIsRefusedAfterItHasStoppedTheOwner(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {

@@ -236,6 +236,44 @@ func TestWaitingStartIsFound(t *testing.T) {
 	}
 }
 
+// SCH-4: what another program puts for a schedule that waits, or has a problem, is found as soon.
+func TestWhatIsPutForAWaitingScheduleIsNotLate(t *testing.T) {
+	pinned := flow("pinned", nil)
+	pinned.Func, pinned.Pinned = nightly.Func, true
+	for name, was := range map[string]engine.Schedule{
+		"problem": hourly(pinned, func(s *engine.Schedule) { s.Every = 2 * time.Minute }),
+		"waits":   hourly(fiveMinutes, func(s *engine.Schedule) { s.Every, s.Overlap = 2*time.Minute, engine.OverlapWait }),
+	} {
+		for _, after := range []time.Duration{time.Second, 20 * time.Second, 70 * time.Second} { // its time
+			t.Run(fmt.Sprint(name, ", ", after), func(t *testing.T) {
+				onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+					s := store.Open(t)
+					defer s.Close()
+					client := made(t, s)
+					defer client.Close()
+					p := boot(t, s, pinned, nightly, fiveMinutes, leases, func(c *engine.Config) { c.Deployment = "blue" })
+					putSchedule(t, client, was)
+					time.Sleep(scheduleOf(t, client).Next.Sub(time.Now()))
+					if name == "waits" {
+						time.Sleep(2 * time.Minute)
+					}
+					time.Sleep(after)
+					started := scheduleOf(t, client).Started
+					next := was
+					next.Overlap, next.Start = engine.OverlapAllow, nightly.Request("", "in")
+					putSchedule(t, client, next)
+					time.Sleep(10*time.Second + 100*time.Millisecond)
+					if i := scheduleOf(t, client); i.Started != started+1 || i.Problem != "" {
+						t.Errorf("%d have started, want %d: %+v", i.Started, started+1, i)
+					}
+					agreeing(t, s)
+					p.kill()
+				})
+			})
+		}
+	}
+}
+
 // SCH-1: three engines whose clocks are minutes apart, which are killed all the time, start one
 // workflow for each time. Most of them die at a commit by which something is started, before or after the store has
 // it.
@@ -705,6 +743,41 @@ func TestOverlap(t *testing.T) {
 				}
 				equal(t, "times", scheduled(t, p.Engine), want)
 				equal(t, "skipped", scheduleOf(t, p.Engine).Skipped, c.skipped)
+				agreeing(t, s)
+			})
+		})
+	}
+}
+
+// SCH-10: a workflow that was started with the id of the last one, after that was deleted, is not asked to end.
+func TestOverlapEndsNoOtherWorkflow(t *testing.T) {
+	for _, overlap := range []engine.Overlap{engine.OverlapCancel, engine.OverlapTerminate} {
+		t.Run(string(overlap), func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := new(memory.Store)
+				long := flow("long", func(run *engine.Run) (string, error) { return "", run.Sleep(decade) })
+				client := made(t, s, long)
+				defer client.Close()
+				var armed atomic.Bool
+				last := "report@" + at(time.Hour)
+				record := string(keys.Workflow(last))
+				p := boot(t, &hooked{Storage: s, afterGet: func(key []byte) {
+					if string(key) != record || !armed.CompareAndSwap(true, false) {
+						return
+					}
+					if err := client.Delete(ctx, last, audit); err != nil {
+						t.Error(err)
+					}
+					start(t, long, client, last, "")
+				}}, long, rareLeases)
+				putSchedule(t, p.Engine, hourly(long, func(s *engine.Schedule) { s.Overlap = overlap }))
+				time.Sleep(2*time.Hour - time.Second)
+				armed.Store(true)
+				time.Sleep(time.Minute)
+				if i := describe(t, client, last); armed.Load() || i.Status.Terminal() || i.Cancel != nil {
+					t.Errorf("started anew: %t; %+v", !armed.Load(), i)
+				}
+				equal(t, "the next one", scheduleOf(t, client).Last.ID, "report@"+at(2*time.Hour))
 				agreeing(t, s)
 			})
 		})

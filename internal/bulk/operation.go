@@ -79,11 +79,11 @@ func (s *Bulks) may(ctx context.Context, r *Record, m Member, wf *journal.Workfl
 		}
 		return s.unlessActed(ctx, r, wf)
 	case weft.BulkUnprotect:
-		if wf.Protected == nil || wf.Protected.At != m.Held { // it was protected anew
+		if wf.Protected == nil || m.Held != 0 && m.Held != wf.Protected.At { // it was protected anew
 			return errDone
 		}
-	case weft.BulkProtect:
-		if wf.Protected == nil { // perhaps not any more. Of what had ended nobody knows: to protect it again is safe
+	case weft.BulkProtect: // of what had ended nobody knows whether it was protected: to protect it again is safe
+		if had := wf.Status.Terminal() && wf.EndedAt <= r.At; wf.Protected == nil && !had {
 			return s.unlessActed(ctx, r, wf)
 		}
 	}

@@ -107,7 +107,7 @@ type Member struct {
 	Life       int    `cbor:"3,keyasint,omitempty"`
 	Damage     string `cbor:"4,keyasint,omitempty"` // why its record could not be read
 	TakenUp    int64  `cbor:"5,keyasint,omitempty"` // when an operator had reset or resumed it last
-	Held       int64  `cbor:"6,keyasint,omitempty"` // when it was protected, if it was
+	Held       int64  `cbor:"6,keyasint,omitempty"` // when it was protected; -1: it was not, 0: an earlier build has read it
 }
 
 // A Stop says who has stopped a bulk, and why.

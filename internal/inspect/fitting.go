@@ -21,7 +21,7 @@ type Fit struct {
 	Generation string
 	Life       int
 	TakenUp    int64 // when an operator has reset or resumed it last, in microseconds; 0: never
-	Held       int64 // when it was protected, in microseconds; 0: it is not
+	Held       int64 // when it was protected, in microseconds; -1: it is not
 	Err        error // its record is damaged; nothing else but the ID is known
 }
 
@@ -98,7 +98,7 @@ func (e *Reader) fit(ctx context.Context, s selection, r *row) (*Fit, error) {
 	if ok, err := s.also(ctx, wf); !ok || err != nil {
 		return nil, err
 	}
-	fit := &Fit{ID: wf.ID, Generation: wf.Generation, Life: wf.Life, TakenUp: max(wf.Resumed, wf.TakenUp())}
+	fit := &Fit{ID: wf.ID, Generation: wf.Generation, Life: wf.Life, TakenUp: max(wf.Resumed, wf.TakenUp()), Held: -1}
 	if wf.Protected != nil {
 		fit.Held = wf.Protected.At
 	}

@@ -9,6 +9,7 @@
 // record is unchanged, that the id of the workflow is free, and that the workflow that was started
 // before is as it was read. So a time is started once, whichever engines try, and whenever they die.
 //
-// An entry due:{time}:sch:{id} says when to look at a schedule. The record names the one that counts.
-// Any other is a hint: a workflow that ends writes one if a schedule has started it.
+// An entry due:{time}:sch:{id} says when to look at a schedule. The record names the one that counts, whose
+// value is the Token of the record: so an engine that lets the schedule wait sees that it was put anew. Any other is a
+// hint: a workflow that ends writes one if a schedule has started it.
 package schedule

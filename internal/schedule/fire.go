@@ -14,6 +14,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/internal/settle"
@@ -117,7 +118,7 @@ func (v *server) round(ctx context.Context, now time.Time) error {
 		if kind != "sch" {
 			continue
 		}
-		if served[id] || v.isLater(e.Key) { // by a hint: that was for everything that is due
+		if served[id] || v.isLater(e) { // by a hint: that was for everything that is due
 			continue
 		}
 		if len(served) == mostDue {
@@ -364,6 +365,12 @@ func (s *Schedules) lastOf(ctx context.Context, r *Record, starting string) (run
 func (s *Schedules) overlapping(ctx context.Context, f *firing, running *journal.Workflow, unchanged storage.Batch) (again bool, err error) {
 	r := f.record
 	by := weft.Actor{Name: "weft", Reason: fmt.Sprintf("schedule %q: the next workflow is due", r.ID)}
+	a := s.Admin.Only(func(_ context.Context, wf *journal.Workflow) error {
+		if wf.Generation != running.Generation { // deleted, and started again
+			return payload.NotFound(running.ID)
+		}
+		return nil
+	})
 	switch r.Overlap {
 	case weft.OverlapSkip:
 		next := f.passed()
@@ -373,11 +380,10 @@ func (s *Schedules) overlapping(ctx context.Context, f *firing, running *journal
 		return s.commit(ctx, r, next, f.entry, unchanged)
 	case weft.OverlapCancel:
 		if running.Cancel == nil {
-			err = s.RequestCancel(ctx, running.ID, nil, by)
-			return ended(err)
+			return ended(a.Change(ctx, running.ID, a.Cancellation(running.ID, nil, by)))
 		}
 	case weft.OverlapTerminate:
-		if err = s.Admin.Terminate(ctx, running.ID, by); damaged(err) {
+		if err = a.Terminate(ctx, running.ID, by); damaged(err) {
 			return false, s.troubled(ctx, r, f.entry, err)
 		}
 		return ended(err)
@@ -398,24 +404,26 @@ func (s *Schedules) lookLater(ctx context.Context, r *Record, next Record, c *cr
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.later == nil {
-		s.later = map[string]time.Time{}
+		s.later = map[string]wait{}
 	}
-	s.later[string(next.Due)] = time.Now().Add(retryAfter)
+	s.later[string(next.Due)] = wait{time.Now().Add(retryAfter), next.Token}
 	return false, nil
 }
 
-// isLater reports whether this engine is to look at the schedule of entry only later.
-func (s *Schedules) isLater(entry []byte) bool {
+// isLater reports whether this engine is to look at the schedule of entry only later. An engine of an earlier release puts no
+// token into an entry.
+func (s *Schedules) isLater(entry storage.Entry) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Now().Before(s.later[string(entry)])
+	w := s.later[string(entry.Key)]
+	return time.Now().Before(w.until) && (len(entry.Value) == 0 || bytes.Equal(entry.Value, w.token))
 }
 
 // forgetLater forgets the entries at which this engine is to look again by now, and those for which also is true.
 func (s *Schedules) forgetLater(also func(entry string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.later, func(entry string, at time.Time) bool { return also(entry) || !time.Now().Before(at) })
+	maps.DeleteFunc(s.later, func(entry string, w wait) bool { return also(entry) || !time.Now().Before(w.until) })
 }
 
 // ended reports whether to decide again after a workflow was asked to end, which may have ended by

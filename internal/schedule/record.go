@@ -169,8 +169,8 @@ func (r *Record) replace(next *Record, found []byte) (*Record, storage.Batch, er
 	}
 	n.raw = raw
 	b := storage.Batch{If: []storage.Condition{r.Unchanged()}, Ops: []storage.Op{storage.Put(key, raw)}}
-	if n.Due != nil && !bytes.Equal(n.Due, r.Due) {
-		b.Ops = append(b.Ops, storage.Put(n.Due, nil))
+	if n.Due != nil {
+		b.Ops = append(b.Ops, storage.Put(n.Due, n.Token))
 	}
 	for _, entry := range slices.CompactFunc([][]byte{r.Due, found}, bytes.Equal) {
 		if entry != nil && !bytes.Equal(entry, n.Due) {

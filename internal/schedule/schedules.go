@@ -29,9 +29,15 @@ type Schedules struct {
 
 	news atomic.Bool // a schedule was written: the duty is to look
 
-	mu    lock.Mutex           // guards the fields below
-	told  map[string]bool      // what was logged by the duty, so that it is once
-	later map[string]time.Time // entries whose schedules wait, or have a problem: when this engine looks at them again
+	mu    lock.Mutex      // guards the fields below
+	told  map[string]bool // what was logged by the duty, so that it is once
+	later map[string]wait // entries whose schedules wait, or have a problem
+}
+
+// A wait says when this engine looks again at a schedule, unless another version of its record is put before.
+type wait struct {
+	until time.Time
+	token []byte // of the version that was looked at
 }
 
 // tell has the duty look at once, because a schedule was written.
@@ -83,7 +89,7 @@ func (s *Schedules) load(ctx context.Context, id string) (*Record, error) {
 }
 
 // commit replaces r by next, together with also. found is the entry by which r was found, or nil. It
-// reports whether to decide again, because something has changed meanwhile.
+// reports whether to decide again, because something has changed meanwhile. Otherwise next is what is stored.
 func (s *Schedules) commit(ctx context.Context, r, next *Record, found []byte, also storage.Batch) (again bool, _ error) {
 	written, b, err := r.replace(next, found)
 	if err != nil {
@@ -103,6 +109,7 @@ func (s *Schedules) commit(ctx context.Context, r, next *Record, found []byte, a
 	case err != nil:
 		return false, fmt.Errorf("engine: schedule %q: %w", r.ID, err)
 	}
+	*next = *written
 	return false, nil
 }
 

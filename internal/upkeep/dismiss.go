@@ -5,6 +5,7 @@ import (
 
 	"github.com/weft-go/weft/internal/admin"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -25,7 +26,7 @@ func (x *expiry) dismiss(ctx context.Context) {
 				return // the look reports what is wrong with the store
 			}
 			_, names, err := keys.Expiring(entry.Key)
-			if err == nil && !x.dismissChildren(ctx, names[0], names[len(names)-1]) {
+			if err == nil && !x.dismissChildren(ctx, entry.Key, names[0], names[len(names)-1]) {
 				return
 			}
 		}
@@ -37,7 +38,7 @@ func (x *expiry) dismiss(ctx context.Context) {
 
 // dismissChildren asks the children of a terminated workflow to stop, in a goroutine, unless one does that already. If
 // there are many, it waits until one of them has ended. It returns false if the engine is to stop.
-func (x *expiry) dismissChildren(ctx context.Context, id, generation string) bool {
+func (x *expiry) dismissChildren(ctx context.Context, entry []byte, id, generation string) bool {
 	l := x.incarnation
 	select {
 	case x.places <- struct{}{}:
@@ -52,8 +53,12 @@ func (x *expiry) dismissChildren(ctx context.Context, id, generation string) boo
 		defer func() { <-x.places }()
 		defer x.dismissing.Delete(generation)
 		err := admin.Dismiss(ctx, l.Worker, id, generation)
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case err == nil, ctx.Err() != nil:
+		case !record.Damaged(err):
 			l.Worker.Log.Warn("weft: children of a terminated workflow were not asked to stop; trying again", "workflow", id, "error", err)
+		case l.Once("expired " + string(entry)):
+			l.Worker.Log.Error("weft: the record of a terminated workflow is damaged; its children are not asked to stop", "workflow", id, "error", err)
 		}
 	})
 }

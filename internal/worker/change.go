@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,7 @@ func (e *Worker) Change(ctx context.Context, id string, c Change) error {
 	var last *Changing            // the last try
 	var refused *journal.Workflow // the record whose being unchanged was the only condition of a refused commit
 	times := 0                    // how often in a row that was refused: its owner may change it, and change it back
+	refusals := 0                 // how often the record has changed meanwhile: others may do that all the time
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		wf, err := e.Load(ctx, id)
 		if err == nil && c.Generation != "" && wf.Generation != c.Generation { // purged, and started again
@@ -74,10 +76,11 @@ func (e *Worker) Change(ctx context.Context, id string, c Change) error {
 		}
 		d, err := c.Decide(ctx, wf)
 		if err != nil {
-			if err := run.Outdated(ctx, e.Store, wf, err); err != nil {
-				return err
+			now := run.Outdated(ctx, e.Store, wf, err)
+			if refusals++; now == nil && (refusals < 10 || errors.Is(err, storage.ErrCorrupt)) && backoff.Wait(ctx, wait) {
+				continue // damage is only what an unchanged record shows
 			}
-			continue
+			return cmp.Or(now, ctx.Err(), err)
 		}
 		if d == nil && e.Staged { // there is nothing to write as long as the record is this one
 			d = &Changing{Batch: storage.Batch{If: []storage.Condition{wf.Unchanged()}}, Tell: func() {}}
@@ -127,8 +130,7 @@ func (e *Worker) Rewritten(wf, next *journal.Workflow) (*Changing, error) {
 	return &Changing{b, func() { e.Hint(wf, run.Written{Record: true}) }, wf, next}, nil
 }
 
-// Hint tells the execution of wf that something was written for it. If this engine has no
-// execution of wf, it makes the engine look for it.
+// Hint tells the execution of wf that something was written for it. If this engine has none, Hint makes it look for wf.
 func (e *Worker) Hint(wf *journal.Workflow, p run.Message) {
 	if x := e.ExecutionOf(wf); x != nil {
 		x.Post(p)

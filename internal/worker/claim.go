@@ -127,7 +127,8 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 		return nil, nil
 	}
 	if missing {
-		return nil, l.Drop(ctx, []storage.Condition{storage.Absent(keys.Workflow(p.id))}, p.entry)
+		key := keys.Workflow(p.id) // a batch must change what it wants absent: deleted, it stays absent
+		return nil, l.Drop(ctx, []storage.Condition{storage.Absent(key)}, p.entry, key)
 	}
 	if wf.Tombstone() || wf.Status.Terminal() || wf.Owner != p.owner || wf.Waits != (p.ticket != nil) {
 		return nil, l.Drop(ctx, []storage.Condition{wf.Unchanged()}, p.entry)
