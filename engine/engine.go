@@ -104,7 +104,7 @@ func New(c Config) (*Engine, error) {
 		e.Store = newSerial(c.Storage)
 	}
 	hub := new(follow.Hub)
-	e.Store = told(waiting.Store{Storage: follow.Store{Storage: e.Store, Hub: hub}, Closing: e.Closing}, e.Events.Committed)
+	e.Store = told(waiting.Store{Storage: follow.On(e.Store, hub), Closing: e.Closing}, e.Events.Committed)
 	for _, codec := range c.Codecs {
 		e.Codecs.ByName[codec.Name()] = codec
 	}

@@ -285,3 +285,45 @@ func TestTransactThatComesBackWhenItIsLeft(t *testing.T) {
 		})
 	}
 }
+
+// A follower beside the run is told of the transactions of its steps as of all else, so that it misses none when the run
+// continues as new.
+func TestFollowTransactions(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s storage.Storage) {
+		if _, ok := storage.As[storage.Transactor](s); !ok {
+			s = transacting{s}
+		}
+		wf := &engine.Workflow[int, int]{Name: "w", Func: func(run *engine.Run, n int) (int, error) {
+			for range 2 {
+				if err := run.Sleep(time.Minute); err != nil {
+					return 0, err
+				}
+				if err := run.TransactStep("book", nil, func(context.Context) error { return nil }); err != nil {
+					return 0, err
+				}
+			}
+			if n == 3 {
+				return n, nil
+			}
+			return 0, engine.ContinueAsNew(run, n+1)
+		}}
+		p := boot(t, s, wf, func(c *engine.Config) { c.PollInterval = time.Hour })
+		defer p.stop(t)
+		start(t, wf, p, "w", 0)
+		booked := 0
+		for e, err := range p.Follow(ctx, "w", "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Name == "book" {
+				booked++
+			}
+			if late := time.Since(e.Time); late > time.Second {
+				t.Errorf("%s %s comes %v late", e.Kind, e.Name, late)
+			}
+		}
+		if booked != 8 {
+			t.Errorf("%d transactions, want 8", booked)
+		}
+	})
+}

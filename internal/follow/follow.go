@@ -200,9 +200,39 @@ func (s Store) Unwrap() storage.Storage { return s.Storage }
 // Commit is storage.Storage.Commit.
 func (s Store) Commit(ctx context.Context, b storage.Batch) error {
 	err := s.Storage.Commit(ctx, b)
+	s.tell(b.Ops, err)
+	return err
+}
+
+// tell tells the Hub of a batch, whose commit returned err.
+func (s Store) tell(ops []storage.Op, err error) {
 	if s.Hub.followers.Load() > 0 && !refused(err) {
-		s.Hub.tell(b.Ops, err == nil)
+		s.Hub.tell(ops, err == nil)
 	}
+}
+
+// A transactor is a Store that has transactions.
+type transactor struct {
+	Store
+	on storage.Transactor
+}
+
+// On returns a Store on s. It has transactions if s has them.
+func On(s storage.Storage, h *Hub) storage.Storage {
+	if t, ok := storage.As[storage.Transactor](s); ok {
+		return transactor{Store{s, h}, t}
+	}
+	return Store{s, h}
+}
+
+// Transact is storage.Transactor.Transact.
+func (t transactor) Transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
+	var b storage.Batch
+	err := t.on.Transact(ctx, func(ctx context.Context) (_ storage.Batch, err error) {
+		b, err = f(ctx)
+		return b, err
+	})
+	t.tell(b.Ops, err)
 	return err
 }
 

@@ -15,8 +15,7 @@ import (
 // errStopped ends an execution whose run is released for another engine to continue.
 var errStopped = errors.New("engine: run released")
 
-// Limits of one checkpoint. Only its last event may exceed mostBytes. What does not fit
-// goes into further checkpoints.
+// Limits of one checkpoint. Only its last event may exceed mostBytes. What does not fit goes into further checkpoints.
 const (
 	mostEvents = 1000
 	MostBytes  = 8 << 20
@@ -59,6 +58,8 @@ func (x *Execution) learn() error {
 			}
 			continue
 		}
+		now := x.time() // before it looks: so a time limit passes over nothing that was there when it passed
+		x.lookAgain(now)
 		if err := x.look(); err != nil {
 			if err := x.outdated(err); err != nil {
 				return err
@@ -71,7 +72,6 @@ func (x *Execution) learn() error {
 		if done, err := x.takeUpdate(); done || err != nil {
 			return err
 		}
-		now := x.time()
 		d := &x.decision
 		if err := x.decide(d, now); err != nil {
 			return err
@@ -127,8 +127,7 @@ func (x *Execution) learn() error {
 // that deciding again gives the same decision.
 var testHookDecided func(x *Execution, now time.Time, d *decision)
 
-// mayBegin reports whether new work may begin. None begins between a cancellation request
-// and its delivery.
+// mayBegin reports whether new work may begin. None begins between a cancellation request and its delivery.
 func (x *Execution) mayBegin() bool {
 	return !x.stopping && x.blocked == nil && (x.Hold.Workflow.Cancel == nil || x.asked)
 }
@@ -221,6 +220,26 @@ func (x *Execution) begunBy(o *operation, now time.Time) {
 	o.answer = timedOut(x.info(o).Attempt, o.call.Policy.TotalTimeout)
 	o.answer.final = true
 	x.Ops.ready = append(x.Ops.ready, o)
+}
+
+// fires reports whether o is a timer that fires now, or a receive whose time is over.
+func (o *operation) fires(now time.Time) bool {
+	return o.open && o.call == nil && o.found == nil && !o.due.IsZero() && !o.due.After(now)
+}
+
+// lookAgain has look read the signals and children that a time limit may pass over now: nobody may have told of them. A timer
+// is a time limit if it ends a scope, or is one of several cases of a Select.
+func (x *Execution) lookAgain(now time.Time) {
+	all := slices.ContainsFunc(x.Ops.timed, func(o *operation) bool {
+		several := func(b *branch) bool { return len(b.waiting) > 1 }
+		return o.wait == nil && o.fires(now) && (o.ends != nil || slices.ContainsFunc(o.waiters, several))
+	})
+	x.childrenStale = x.childrenStale || all
+	for _, o := range x.Ops.timed {
+		if o.wait != nil && o.open && (all || o.fires(now)) && x.Inbox.lines[o.name] != nil {
+			x.Inbox.lines[o.name].more = true
+		}
+	}
 }
 
 // look reads from the store what the run may record next: about children and signals.
@@ -382,7 +401,7 @@ func (x *Execution) decide(d *decision, now time.Time) error {
 		if full() {
 			return nil
 		}
-		if !o.open || o.call != nil || o.found != nil || o.due.IsZero() || o.due.After(now) {
+		if !o.fires(now) {
 			continue
 		}
 		kind := checkpoint.KindFired
@@ -479,8 +498,7 @@ func (o *operation) answered(now time.Time) checkpoint.Event {
 	return e
 }
 
-// drawn returns a source that yields the random number r, which was drawn earlier, so that
-// a decision is deterministic.
+// drawn returns a source that yields the random number r, which was drawn earlier, so that a decision is deterministic.
 func drawn(r int64) func(n int64) int64 { return func(n int64) int64 { return r % n } }
 
 // succeeded returns the event for an outcome with a result.
@@ -544,8 +562,7 @@ func (x *Execution) rested() time.Duration {
 	return time.Since(x.atRest)
 }
 
-// untilNext returns how long it is until something is due. ok is false if nothing waits
-// for the clock.
+// untilNext returns how long it is until something is due. ok is false if nothing waits for the clock.
 func (x *Execution) untilNext() (wait time.Duration, ok bool) {
 	wait, ok = x.Probation.rest(x.Hold.Workflow)
 	x.shorten()
@@ -560,9 +577,8 @@ func (x *Execution) untilNext() (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
-// nextDue returns the first time at which something is due. It includes attempts if
-// attempts is true, but not those that must wait for something else, such as the return
-// of an earlier attempt.
+// nextDue returns the first time at which something is due. It includes attempts if attempts is true, but not those that
+// must wait for something else, such as the return of an earlier attempt.
 func (t *table) nextDue(attempts bool) (first time.Time, ok bool) {
 	for _, o := range t.timed {
 		if !o.open || o.due.IsZero() || o.call != nil && (o.idle() || !attempts) {

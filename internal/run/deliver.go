@@ -13,9 +13,8 @@ import (
 	"github.com/weft-go/weft/internal/waiting"
 )
 
-// A Delivery is a signal that its sender hands to the driver of a run that waits in a
-// receive. One commit of the driver accepts and consumes it. The payload goes directly
-// into the checkpoint and is never in the inbox.
+// A Delivery is a signal that its sender hands to the driver of a run that waits in a receive. One commit of the driver
+// accepts and consumes it. The payload goes directly into the checkpoint and is never in the inbox.
 type Delivery struct {
 	In   *acceptance.Incoming
 	To   Address
@@ -26,8 +25,7 @@ type Delivery struct {
 	Tried atomic.Int64
 }
 
-// Offer posts d to a driver that waits for such a signal and will answer it soon. It
-// reports whether it did.
+// Offer posts d to a driver that waits for such a signal and will answer it soon. It reports whether it did.
 func (x *Execution) Offer(d *Delivery) bool {
 	m := &x.mailbox
 	m.mu.Lock()
@@ -72,9 +70,8 @@ func (in *inbox) drained(name string) bool {
 	return l != nil && !l.more && len(l.waiting) == 0
 }
 
-// receive commits d as accepted and received, and answers it. It returns false if the run
-// has changed since the delivery was offered, or if the commit was refused. The sender
-// then finds out why.
+// receive commits d as accepted and received, and answers it. It returns false if the run has changed since the delivery was
+// offered, or if the commit was refused. The sender then finds out why.
 func (x *Execution) receive(d *Delivery) (done bool, err error) {
 	var answer *acceptance.Acceptance
 	defer func() { d.Done <- answer }()

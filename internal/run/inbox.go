@@ -11,12 +11,10 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-// inboxPage is how many signals of a name are kept in memory at most, and how many are read
-// at once.
+// inboxPage is how many signals of a name are kept in memory at most, and how many are read at once.
 const inboxPage = 100
 
-// An inbox caches a run's accepted signals: for each name that the run receives, at most one
-// page of those that come next.
+// An inbox caches a run's accepted signals: for each name that the run receives, at most one page of those that come next.
 type inbox struct {
 	end   uint64 // the last sequence number that is known, with all before it
 	lines map[string]*line
@@ -126,9 +124,8 @@ func (x *Execution) lookForSignals() error {
 	return nil
 }
 
-// takes returns an error if o cannot decode p. A signal is received only if its receiver can
-// decode it. Otherwise it stays in the inbox until the code is corrected or an operator
-// clears the signal.
+// takes returns an error if o cannot decode p. A signal is received only if its receiver can decode it. Otherwise it stays
+// in the inbox until the code is corrected or an operator clears the signal.
 func (x *Execution) takes(o *operation, p payload.Payload) error {
 	if o.wait.New == nil {
 		return nil

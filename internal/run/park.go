@@ -27,9 +27,8 @@ const longPoll = 12 * time.Hour
 // mostFacing is how many of the things that a parked run waits for are recorded.
 const mostFacing = 10
 
-// MostKids is the maximum number of children for which the commit that parks a run has
-// conditions. A run with more children is parked without them, and checked afterwards: see
-// lookBack.
+// MostKids is the maximum number of children for which the commit that parks a run has conditions. A run with more children
+// is parked without them, and checked afterwards: see lookBack.
 const MostKids = 1000
 
 // waits reports whether the run does nothing but wait.
@@ -38,8 +37,7 @@ func (x *Execution) waits() bool {
 	return t.Working == 0 && len(t.ready)+len(t.toStart)+len(t.queued)+len(t.transactions)+len(t.fresh)+len(t.pending)+len(t.responsiveness)+t.permits+len(x.hooks.asked)+len(x.streams.asked) == 0 && !t.settling() && !x.updates.answering()
 }
 
-// idle returns after how much time at rest the run is parked. It returns false if the run
-// must not be parked.
+// idle returns after how much time at rest the run is parked. It returns false if the run must not be parked.
 func (x *Execution) idle() (time.Duration, bool) {
 	t := &x.Ops
 	if x.stays || x.riders.waits() || !x.waits() || x.host.Now().UnixMicro() <= 0 { // a clock before 1970 is not set yet, and keys cannot represent its times
@@ -53,21 +51,18 @@ func (x *Execution) idle() (time.Duration, bool) {
 	if timed && x.Hold.In(due.Sub(x.time())) <= max(patience, min(x.host.PollInterval, longPoll)) {
 		return 0, false
 	}
-	// If this clock is ahead, the run's entry would be too far in the future, and the run
-	// would be found late.
+	// If this clock is ahead, the run's entry would be too far in the future, and the run would be found late.
 	if timed && patience > 0 && x.Owner.DoubtsClock() {
 		return 0, false
 	}
 	return patience, true
 }
 
-// park removes the run from memory. A checkpoint gives up its ownership; then the next
-// signal, end of a child, request or due time causes it to be claimed and replayed. park
-// returns errParked, or nil if there is something new to record first.
+// park removes the run from memory. A checkpoint gives up its ownership; then the next signal, end of a child, request or
+// due time causes it to be claimed and replayed. park returns errParked, or nil if there is something new to record first.
 //
-// No wakeup is lost. A write before this commit makes one of its conditions fail. A writer
-// after this commit finds the run unclaimed. If there are too many children for conditions,
-// park looks for ended children after the commit.
+// No wakeup is lost. A write before this commit makes one of its conditions fail. A writer after this commit finds the run
+// unclaimed. If there are too many children for conditions, park looks for ended children after the commit.
 func (x *Execution) park() error {
 	x.shorten()
 	wf := *x.Hold.Workflow
@@ -138,13 +133,11 @@ func (x *Execution) park() error {
 	return errParked
 }
 
-// lookBack checks whether a child has ended between the run's last look at its children and
-// the commit that parked it. (A child that ends later finds the run unclaimed, and writes an
-// entry for it.)
+// lookBack checks whether a child has ended between the run's last look at its children and the commit that parked it. (A
+// child that ends later finds the run unclaimed, and writes an entry for it.)
 //
-// The key again is a todo entry by which an engine looks at the run after a while. lookBack
-// deletes it, and adds an entry that is due at once if a child has ended. If that write
-// fails, or the process dies before it, the entry remains.
+// The key again is a todo entry by which an engine looks at the run after a while. lookBack deletes it, and adds an entry
+// that is due at once if a child has ended. If that write fails, or the process dies before it, the entry remains.
 func (x *Execution) lookBack(again []byte) {
 	ended, err := x.endedUnseen()
 	if err != nil {

@@ -46,10 +46,9 @@ func (x *Execution) transactor() (storage.Transactor, error) {
 	return t, nil
 }
 
-// transact runs o's function and commits its checkpoint in one transaction. That commit is
-// never repeated, because the function's writes would be missing. If its outcome is
-// unknown, transact writes a checkpoint with the same number that gives the attempt up. If
-// that one already exists, the transaction was committed.
+// transact runs o's function and commits its checkpoint in one transaction. That commit is never repeated, because the
+// function's writes would be missing. If its outcome is unknown, transact writes a checkpoint with the same number that
+// gives the attempt up. If that one already exists, the transaction was committed.
 func (x *Execution) transact(o *operation) (recorded bool, err error) {
 	store, err := x.transactor()
 	if err != nil {
@@ -142,10 +141,9 @@ type silent struct{}
 func (silent) Beat(any) error { return nil }
 func (silent) Last(any) bool  { return false }
 
-// callWithin is call for a function in a transaction. On a store where all other commits
-// wait for the transaction, the function has a time limit. When the limit is reached, or the
-// engine is stopping, the function gets a short time to return. If it does not, its answer
-// and its writes are discarded, and behind is a channel that is closed when it returns.
+// callWithin is call for a function in a transaction. On a store where all other commits wait for the transaction, the
+// function has a time limit. When the limit is reached, or the engine is stopping, the function gets a short time to return.
+// If it does not, its answer and its writes are discarded, and behind is a channel that is closed when it returns.
 func (x *Execution) callWithin(ctx context.Context, o *operation, a *answer) (behind <-chan struct{}) {
 	limit := x.transactLimit(o)
 	if limit == nil {
@@ -184,12 +182,10 @@ func (x *Execution) callWithin(ctx context.Context, o *operation, a *answer) (be
 	return behind
 }
 
-// cancelGrace is how long a function has to return after its context has ended, before its
-// transaction is rolled back.
+// cancelGrace is how long a function has to return after its context has ended, before its transaction is rolled back.
 const cancelGrace = 100 * time.Millisecond
 
-// transactLimit returns the time limit of o's function as the error for exceeding it; nil
-// means no limit.
+// transactLimit returns the time limit of o's function as the error for exceeding it; nil means no limit.
 func (x *Execution) transactLimit(o *operation) *weft.TransactLimitError {
 	s, ok := storage.As[storage.TransactLimiter](x.store)
 	if !ok || s.TransactLimit() <= 0 {
@@ -202,8 +198,7 @@ func (x *Execution) transactLimit(o *operation) *weft.TransactLimitError {
 	return e
 }
 
-// await receives from c. Once x must be released, it waits no longer than StopTimeout, and
-// then returns false.
+// await receives from c. Once x must be released, it waits no longer than StopTimeout, and then returns false.
 func await[T any](x *Execution, c <-chan T) (v T, ok bool) {
 	select {
 	case v = <-c:
