@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -202,25 +203,13 @@ func formerSecrets(t *testing.T, change func(x *site, shop control.Key)) {
 		}
 		time.Sleep(time.Second)
 	}
-	var id struct {
-		Hashes  [][]byte `cbor:"1,keyasint"`
-		Created int64    `cbor:"2,keyasint"`
-		Changed int64    `cbor:"4,keyasint"`
-	}
-	for i := range secrets {
-		hash := sha256.Sum256([]byte(secrets[len(secrets)-1-i]))
-		id.Hashes = append(id.Hashes, hash[:])
-	}
+	names := slices.Clone(secrets)
+	slices.Reverse(names)
 	for i := range 350 { // so that two of this record are nearly a batch
-		hash := sha256.Sum256(fmt.Append(nil, i))
-		id.Hashes = append(id.Hashes, hash[:])
+		names = append(names, fmt.Sprint(i))
 	}
-	at := keys.ControlKeyID("default/default", "shop")
-	raw, err := record.Seal(at, 1, id, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	earlier := storage.Batch{If: []storage.Condition{storage.Present(at)}, Ops: []storage.Op{storage.Put(at, raw)}}
+	put := namesOf(t, "shop", names)
+	earlier := storage.Batch{If: []storage.Condition{storage.Present(put.Key)}, Ops: []storage.Op{put}}
 	for k, v := range valid {
 		earlier.Ops = append(earlier.Ops, storage.Put([]byte(k), []byte(v)))
 	}
@@ -242,6 +231,47 @@ func formerSecrets(t *testing.T, change func(x *site, shop control.Key)) {
 		}
 		time.Sleep(time.Second)
 	}
+}
+
+// namesOf returns the record of a key with these secrets, the newest first.
+func namesOf(t *testing.T, key string, secrets []string) storage.Op {
+	t.Helper()
+	var id struct {
+		Hashes  [][]byte `cbor:"1,keyasint"`
+		Created int64    `cbor:"2,keyasint"`
+		Changed int64    `cbor:"4,keyasint"`
+	}
+	for _, secret := range secrets {
+		hash := sha256.Sum256([]byte(secret))
+		id.Hashes = append(id.Hashes, hash[:])
+	}
+	at := keys.ControlKeyID("default/default", key)
+	raw, err := record.Seal(at, 1, id, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return storage.Put(at, raw)
+}
+
+// HTTP-7: of a key with more secrets than can be valid, which an earlier release left, those in use are revoked first. There
+// may be more of the others than a call has time for, or one that only a newer release can read.
+func TestSecretsInUseAreRevokedFirst(t *testing.T) {
+	s := new(memory.Store)
+	x := serve(t, s)
+	names := []string{readerSecret}
+	for i := range 20 {
+		names = append(names, fmt.Sprint(i))
+	}
+	raw, err := record.Seal(recordOf("19"), 2, struct{}{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{namesOf(t, "reader", names), storage.Put(recordOf("19"), raw)}}); err != nil {
+		t.Fatal(err)
+	}
+	x.do("GET", "/v1/runs", readerSecret, nil).is(200)
+	x.do("DELETE", "/v1/keys/reader", adminSecret, nil).fails(500, "damaged")
+	x.do("GET", "/v1/runs", readerSecret, nil).is(401)
 }
 
 // HTTP-7: nobody is accepted by a secret whose record is damaged or gone, so the key is rotated and revoked as if it had no such secret.
@@ -268,6 +298,13 @@ func TestChangesBesideADamagedSecret(t *testing.T) {
 		damaged(newSecret) // the one in use
 		x.do("POST", "/v1/keys/shop/rotate", adminSecret, nil).fails(500, "damaged")
 		x.do("GET", "/v1/keys", adminSecret, nil).fails(500, "damaged")
+		config, _ := configOf(t, s)
+		withKeys(shop)(&config)
+		for range 2 {
+			if _, err := control.New(config); !errors.Is(err, storage.ErrCorrupt) {
+				t.Errorf("the secret in use, of Config.Keys: got %v", err)
+			}
+		}
 		shop.Secret = "the-newest-secret-of-the-shop"
 		x = serve(t, s, withKeys(shop))
 		damaged(shop.Secret)

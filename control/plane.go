@@ -156,7 +156,8 @@ func (p *Plane) forget(ctx context.Context) error {
 // Close ends long polls, streams, uploads and downloads of artifacts, waits for the calls under way, and writes what is left of the
 // audit. Requests that come later are answered with 503. It may be called more than once. The engine
 // and its store stay open. A client that sends its body slowly may keep it for half a minute: close the
-// server's connections to be done sooner.
+// server's connections to be done sooner. It must not be called by what handles a request, such as a webhook's handler or
+// Config.Observe, for which it would wait.
 func (p *Plane) Close() error {
 	p.mu.Lock()
 	first := !p.closed

@@ -181,5 +181,6 @@ func (e *Engine) Store() storage.Storage { return e.config.Storage }
 // Close stops the engine at once. It cancels the contexts of activities, releases
 // all runs as they are, and returns when no goroutine of the engine runs any more,
 // except for user code that ignores the end of its context for StopTimeout. It may
-// be called at any time, and more than once. The store stays open.
+// be called at any time, and more than once, but not in the handler of Config.Logger, for which it would wait. The
+// store stays open.
 func (e *Engine) Close() error { return e.worker.Close() }

@@ -242,7 +242,8 @@ func start(ctx context.Context, c Config, codecs payload.Codecs, wall func() tim
 }
 
 // Close waits for the calls in progress, and ends what runs in the background. Later calls return
-// ErrClosed. It does not close the store.
+// ErrClosed. It does not close the store. It must not be called inside a call, such as in Effect.Run, in Config.Observe or
+// in a loop over List, for which it would wait.
 func (l *Ledger) Close() error {
 	l.mu.Lock()
 	was := l.closed

@@ -164,6 +164,9 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
+	if _, err := etcd.Open(t.Context(), clientv3.Config{Endpoints: []string{"127.0.0.1:1"}, AutoSyncInterval: time.Minute}, nil); err == nil || !strings.Contains(err.Error(), "AutoSyncInterval") {
+		t.Errorf("members that are to be found: got %v", err)
+	}
 	c := etcdtest.Start(t, etcdtest.Options{Flags: []string{"--max-txn-ops=40", "--max-request-bytes=524288"}})
 	if _, err := etcd.Open(t.Context(), clientv3.Config{Endpoints: c.Endpoints()}, nil); err == nil || !strings.Contains(err.Error(), "--max-txn-ops") {
 		t.Errorf("the servers accept 40 operations: got %v", err)

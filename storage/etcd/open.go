@@ -21,11 +21,12 @@ import (
 // Open opens the store in the cluster that c describes, and creates it if it does not exist. A
 // nil o means the defaults.
 //
-// c has the addresses of the members, and what is needed for TLS and authentication. Open sets
+// c has the addresses of all members that the store may turn to, and what is needed for TLS and authentication. Open sets
 // fields of c which have the zero value: a client that is silent, notices a dead connection in
 // about ten seconds and connects again within two. It always turns off the client's retries,
 // because the client would send a transaction again whose answer was lost. It also turns off
 // AutoSyncInterval: the client would then use all members at a time, also one that does not answer.
+// With that and one address, which the others were to be found from, Open returns an error.
 func Open(ctx context.Context, c clientv3.Config, o *Options) (*Store, error) {
 	s, err := open(ctx, c, o)
 	if err != nil {
@@ -41,6 +42,9 @@ func open(ctx context.Context, c clientv3.Config, o *Options) (*Store, error) {
 	}
 	if len(c.Endpoints) == 0 {
 		return nil, errors.New("the configuration has no endpoints, which are the addresses of the members")
+	}
+	if len(c.Endpoints) == 1 && c.AutoSyncInterval > 0 {
+		return nil, errors.New("the configuration has an AutoSyncInterval and one endpoint: the store finds no other members, so give it the addresses of all")
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err

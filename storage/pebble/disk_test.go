@@ -695,6 +695,31 @@ func TestFailureAfterTheDiskIsFull(t *testing.T) {
 	refusesAll(t, s, "the sync of the log has failed")
 }
 
+// An I/O error of the database before is the end of the store also if it comes while the database is opened again.
+func TestFailureOfTheDatabaseBefore(t *testing.T) {
+	var s *Store
+	var full, armed atomic.Bool
+	s = openTapped(t, func(what string) error {
+		switch {
+		case full.Load():
+			return syscall.ENOSPC
+		case armed.Swap(false):
+			s.db.disk.fail(syscall.EIO) // as of a sync that began before the disk was full
+		}
+		return nil
+	})
+	full.Store(true)
+	if err := putKey(t, s, "b"); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("got %v, want ENOSPC", err)
+	}
+	full.Store(false)
+	armed.Store(true)
+	if err := putKey(t, s, "c"); !errors.Is(err, storage.ErrFailed) {
+		t.Errorf("got %v, want ErrFailed", err)
+	}
+	refusesAll(t, s, "the database before has failed")
+}
+
 // An I/O error is the end of the store also in an attempt to open the database again after a full disk: the next attempt
 // would read what the disk may not have.
 func TestFailureWhileTheDatabaseIsOpenedAgain(t *testing.T) {

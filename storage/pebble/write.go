@@ -54,7 +54,12 @@ func (s *Store) usable() error {
 	s.known.Forget()
 	last := s.db
 	s.db = next
-	return last.close()
+	err = last.close()
+	if failure := last.disk.failure(); !full(failure) { // it has come meanwhile
+		next.disk.fail(failure)
+		return failure
+	}
+	return err
 }
 
 // write applies batches to b, those whose conditions hold.

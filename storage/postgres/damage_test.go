@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -26,14 +27,7 @@ func TestOneBadBatchFailsAlone(t *testing.T) {
 	rand.Read(value)
 	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put([]byte("bad"), value)}}))
 	must(t, s.Close())
-	var file string
-	must(t, host(t, server.URL("postgres")).QueryRow(t.Context(), `SELECT pg_relation_filepath(reltoastrelid::regclass) FROM pg_class WHERE oid = 'weft.store'::regclass`).Scan(&file))
-	server.Exec(t, "postgres", `CHECKPOINT`) // or the log would restore it
-	server.Kill()
-	f, err := os.OpenFile(filepath.Join(server.Data(), file), os.O_WRONLY, 0)
-	must(t, err)
-	_, err = f.Write(bytes.Repeat([]byte{0xff}, 16<<10))
-	must(t, errors.Join(err, f.Close(), server.Restart()))
+	damage(t, server, `SELECT pg_relation_filepath(reltoastrelid::regclass) FROM pg_class WHERE oid = 'weft.store'::regclass`, 0, bytes.Repeat([]byte{0xff}, 16<<10))
 	s = open(t, server.URL("postgres"), o)
 	for round := range 10 {
 		var all sync.WaitGroup
@@ -56,6 +50,41 @@ func TestOneBadBatchFailsAlone(t *testing.T) {
 	}
 	if _, err := s.Scan(t.Context(), storage.Range{End: []byte("bae")}); !errors.Is(err, storage.ErrCorrupt) {
 		t.Errorf("Scan: got %v, want ErrCorrupt", err)
+	}
+}
+
+// damage writes over a part of a file, whose path a query returns.
+func damage(t *testing.T, server *pgtest.Server, query string, at int64, with []byte) {
+	t.Helper()
+	var file string
+	must(t, host(t, server.URL("postgres")).QueryRow(t.Context(), query).Scan(&file))
+	server.Exec(t, "postgres", `CHECKPOINT`) // or the log would restore it
+	server.Kill()
+	f, err := os.OpenFile(filepath.Join(server.Data(), file), os.O_WRONLY, 0)
+	must(t, err)
+	_, err = f.WriteAt(with, at)
+	must(t, errors.Join(err, f.Close(), server.Restart()))
+}
+
+// A page of the index that has only zeros, as after a crash, is damage, too, also in a transaction of the host.
+func TestADamagedIndex(t *testing.T) {
+	server := pgtest.Start(t, "fsync=off", "autovacuum=off")
+	o := &postgres.Options{FsyncOff: true}
+	s := open(t, server.URL("postgres"), o)
+	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("key", "")}}))
+	must(t, s.Close())
+	damage(t, server, `SELECT pg_relation_filepath('weft.store_pkey')`, 8<<10, make([]byte, 8<<10)) // its root
+	s = open(t, server.URL("postgres"), o)
+	tx, err := host(t, server.URL("postgres")).Begin(t.Context())
+	must(t, err)
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	for what, s := range map[string]storage.Storage{"the store": s, "a transaction": s.WithTx(tx)} {
+		if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("key", "")}}); !errors.Is(err, storage.ErrCorrupt) {
+			t.Errorf("%s: Commit: got %v, want ErrCorrupt", what, err)
+		}
+		if _, err := s.Get(t.Context(), []byte("key")); !errors.Is(err, storage.ErrCorrupt) {
+			t.Errorf("%s: Get: got %v, want ErrCorrupt", what, err)
+		}
 	}
 }
 

@@ -20,34 +20,40 @@ func wrap(action string, err error) error {
 	return fmt.Errorf("postgres: %s: %w", action, err)
 }
 
-// An unknownError is the error of a COMMIT, or of a statement sent along with it, that
-// leaves the outcome unknown.
+// An unknownError is the error of a COMMIT, or of a statement sent along with it, that leaves the outcome unknown.
 type unknownError struct{ error }
 
 func (e *unknownError) Error() string { return "outcome unknown: " + e.error.Error() }
 
 func (e *unknownError) Unwrap() error { return e.error }
 
-// SafeToRetry hides the method of pgconn's errors, which reports true for some COMMITs
-// that took place.
+// SafeToRetry hides the method of pgconn's errors, which reports true for some COMMITs that took place.
 func (e *unknownError) SafeToRetry() bool { return false }
 
 // SafeToRetry does the same, so that it is false for every error of Commit.
 func (e *lostError) SafeToRetry() bool { return false }
 
-// An undoneError is the server's error for a read, or for a statement before COMMIT:
-// nothing was written.
+// An undoneError is the server's error for a read, or for a statement before COMMIT: nothing was written.
 type undoneError struct{ *pgconn.PgError }
 
 func (e *undoneError) Unwrap() error { return e.PgError }
 
 // Is reports whether what the statement needs is damaged.
 func (e *undoneError) Is(target error) bool {
-	return target == storage.ErrCorrupt && e.Code == dataCorrupted
+	return target == storage.ErrCorrupt && damaged(e.Code)
 }
 
-// A lostError means that the connection was lost before COMMIT was sent: nothing was
-// written, nor will be.
+func damaged(code string) bool { return code == dataCorrupted || code == indexCorrupted }
+
+// readError returns the error of a read. One of damage is a storage.ErrCorrupt.
+func readError(err error) error {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && damaged(e.Code) {
+		return &undoneError{e}
+	}
+	return err
+}
+
+// A lostError means that the connection was lost before COMMIT was sent: nothing was written, nor will be.
 type lostError struct{ error }
 
 func (e *lostError) Unwrap() error { return e.error }
@@ -56,8 +62,7 @@ var (
 	// errMoved: a row was inserted or deleted while others were being locked.
 	errMoved = errors.New("other transactions keep inserting or deleting rows that the batch needs")
 
-	// errWithdrawn: the caller's context ended while the batch was in a group that
-	// did not judge it.
+	// errWithdrawn: the caller's context ended while the batch was in a group that did not judge it.
 	errWithdrawn = errors.New("withdrawn")
 
 	// errBusy: nothing was written.
@@ -92,6 +97,7 @@ const (
 	lockNotAvailable = "55P03"
 	invalidText      = "22P02"
 	dataCorrupted    = "XX001"
+	indexCorrupted   = "XX002"
 
 	// The classes of errors that concern all batches: the server is read-only, lacks the
 	// table or a right to it, has no room, or its operator or a timeout interferes.

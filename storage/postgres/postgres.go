@@ -214,8 +214,8 @@ func (s *Store) commitUrgent(ctx context.Context, t *ticket) error {
 	return t.err
 }
 
-// Close makes waiting commits return ErrClosed, waits for commits and reads in
-// progress, and closes the store's own connections.
+// Close makes waiting commits return ErrClosed, waits for commits and reads in progress, and closes the store's own
+// connections. It must not be called in a function of Transact, for which it would wait.
 func (s *Store) Close() error {
 	err := error(storage.ErrClosed)
 	s.close.Do(func() {

@@ -158,14 +158,11 @@ func (s *Store) read(ctx context.Context, r *reading, alone func(context.Context
 	defer cancel()
 	try := func(c *pgxpool.Conn) error {
 		err := alone(bounded, c)
-		switch e, ok := errors.AsType[*pgconn.PgError](err); {
-		case ok && e.Code == invalidText: // what a read says on a standby
+		if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == invalidText { // what a read says on a standby
 			_ = c.Conn().Close(bounded) // or the pool would hand it out again
 			return errRecovering
-		case ok && e.Code == dataCorrupted:
-			return &undoneError{e}
 		}
-		return err
+		return readError(err)
 	}
 	err := s.pool.AcquireFunc(bounded, try)
 	if cut(err) { // other connections of the pool may be cut too, which the pool does not know

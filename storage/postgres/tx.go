@@ -119,5 +119,5 @@ func (v *view) aborted(action string, err error) error {
 	if err == nil || errors.Is(err, storage.ErrConflict) || errors.Is(err, storage.ErrNotFound) {
 		return wrap(action, err)
 	}
-	return fmt.Errorf("%w: %w", storage.ErrAborted, wrap(action, err))
+	return fmt.Errorf("%w: %w", storage.ErrAborted, wrap(action, readError(err)))
 }

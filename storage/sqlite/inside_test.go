@@ -491,9 +491,13 @@ func TestStagingReadsNothingFirst(t *testing.T) {
 	}
 }
 
-// Who opens a store for reading syncs the log: a process that was killed may not have.
-func TestReaderSyncsTheLog(t *testing.T) {
-	s := openInside(t)
+// Who opens a store syncs the log, also if another one has it open: a process that was killed may not have.
+func TestOpenerSyncsTheLog(t *testing.T) {
+	s, err := Open(filepath.Join(t.TempDir(), "store"), &Options{Shared: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
 	if err := s.Commit(t.Context(), batch("a", nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -505,16 +509,20 @@ func TestReaderSyncsTheLog(t *testing.T) {
 		synced = append(synced, f.Name())
 		return failure
 	}
-	if _, err := Open(s.path, &Options{ReadOnly: true}); !errors.Is(err, failure) {
-		t.Errorf("got %v, want the error of the sync", err)
-	}
-	r, err := Open(s.path, &Options{ReadOnly: true, Relaxed: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Close()
-	if want := []string{s.path + "-wal"}; !slices.Equal(synced, want) {
-		t.Errorf("got %q synced, want %q", synced, want)
+	for _, o := range []Options{{ReadOnly: true}, {Shared: true}} {
+		synced = nil
+		if _, err := Open(s.path, &o); !errors.Is(err, failure) {
+			t.Errorf("%+v: got %v, want the error of the sync", o, err)
+		}
+		o.Relaxed = true
+		other, err := Open(s.path, &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other.Close()
+		if want := []string{s.path + "-wal"}; !slices.Equal(synced, want) {
+			t.Errorf("%+v: got %q synced, want %q", o, synced, want)
+		}
 	}
 }
 

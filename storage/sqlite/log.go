@@ -40,7 +40,7 @@ const (
 // syncRead is a variable for tests.
 var syncRead = place.SyncRead[*os.File]
 
-// syncLog syncs the log of a database that is opened for reading. A process that was killed may have left a commit that it
+// syncLog syncs the log of a database that is opened. A process that was killed may have left a commit that it
 // had not synced, and what is read is said to be durable. The first connection shows such a commit, so one must be there before:
 // later ones show only what was synced. SQLite has no locks on the log, which closing it would drop.
 func syncLog(database string) error {

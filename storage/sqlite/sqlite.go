@@ -233,7 +233,7 @@ func (s *Store) Capabilities() storage.Capabilities {
 func (s *Store) Opening() string { return s.opening }
 
 // Close waits for reads and the commit in progress, checkpoints the log into the
-// database, and releases the lock.
+// database, and releases the lock. It must not be called in a function of Transact, for which it would wait.
 func (s *Store) Close() error {
 	err := storage.ErrClosed
 	s.close.Do(func() {

@@ -90,9 +90,13 @@ func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 		return nil, err
 	}
 	if !o.Relaxed {
-		// A process that was killed may have left a commit that it had not synced. It must be durable
-		// before anyone reads it. A checkpoint begins with a sync of the log.
-		w.checkpoint("PASSIVE")
+		// A process that was killed may have left a commit that it had not synced. It must be durable before anyone reads it.
+		// A checkpoint begins with a sync of the log, too, but does nothing while another connection is at one.
+		if err := syncLog(file); err != nil {
+			w.close()
+			return nil, err
+		}
+		w.checkpoint("PASSIVE") // some systems sync nothing that is open for reading
 	}
 	if err := cmp.Or(w.failure(), w.shortenTimeout()); err != nil {
 		w.close()

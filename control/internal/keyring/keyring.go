@@ -209,7 +209,12 @@ func revokeOlder(ctx context.Context, s storage.Storage, id *keyIDRecord) error 
 	if err != nil {
 		return err
 	}
-	for some := range slices.Chunk(older, newest) {
+	return revokeSecrets(ctx, s, older)
+}
+
+// revokeSecrets revokes any number of secrets, in batches that every store takes.
+func revokeSecrets(ctx context.Context, s storage.Storage, secrets []*keyRecord) error {
+	for some := range slices.Chunk(secrets, newest) {
 		c := &keyChange{}
 		c.revoke(some, time.Now())
 		if c.Err != nil {
@@ -304,6 +309,9 @@ func (r *Keyring) Seed(ctx context.Context, k Key) error {
 			c = createKey(k, now)
 		case seedChanged, seedSecret:
 			secrets, err := readRecords(ctx, r.store, id.Hashes[:min(newest, len(id.Hashes))])
+			if err == nil && what == seedChanged {
+				err = secrets[0].damage // only another secret replaces it
+			}
 			if err != nil {
 				return err
 			}

@@ -217,8 +217,16 @@ func revoke(ctx context.Context, c *operation.Call, p *oneKeyParams) (operation.
 		case id == nil:
 			return operation.Answer{}, operation.NotFound("Key")
 		}
-		if err := revokeOlder(ctx, c.Store, id); err != nil {
-			return operation.Answer{}, err
+		if len(id.Hashes) > newest { // those that can be in use first: there may be more of the others than a call has time for
+			if err := revokeSecrets(ctx, c.Store, secrets); err != nil {
+				return operation.Answer{}, err
+			}
+			if err := revokeOlder(ctx, c.Store, id); err != nil {
+				return operation.Answer{}, err
+			}
+			if secrets, err = readRecords(ctx, c.Store, id.Hashes[:newest]); err != nil {
+				return operation.Answer{}, err
+			}
 		}
 		change := revokeKey(id, secrets, time.Now())
 		if change.Err != nil {
