@@ -25,6 +25,7 @@ import (
 type attempt struct {
 	*Ledger
 	*job
+	latch  *latch        // nil in a transaction
 	before *entry.Entry  // what the claim replaces; nil: nothing
 	source *entry.Source // of an event with an order; as the attempt has left it
 	slot   *entry.Entry  // of entry.StepEvict
@@ -500,6 +501,7 @@ func (a *attempt) record(ctx context.Context, next *entry.Entry) (*entry.Entry, 
 	if err != nil {
 		return nil, err
 	}
+	a.begins(a.latch)
 	err = a.on.Commit(context.WithoutCancel(ctx), c.Batch)
 	if err == nil {
 		a.source = a.source.Left(c)

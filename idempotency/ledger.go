@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft/internal/canon"
 	"github.com/weft-go/weft/internal/ids"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -148,6 +149,7 @@ type core struct {
 	closed  bool
 	calls   sync.WaitGroup // Add only while closed is false
 	latches map[string]*latch
+	late    reads.Shared[string, *entry.Entry] // of those who came to a latch too late for its entry
 	asked   map[string]*asking
 }
 
