@@ -39,7 +39,7 @@ var arrows = map[string][]string{
 	"internal/known":                     {"storage"},
 	"internal/pgtest":                    {"internal/freeport", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
 	"internal/keys":                      {"storage"},
-	"idempotency":                        {".", "storage", "activity", "idempotency/internal/clock", "idempotency/internal/entry", "idempotency/internal/lease", "internal/backoff", "internal/canon", "internal/ids", "internal/keys", "internal/payload", "internal/reconcile", "internal/record", "internal/saturate", "internal/settle"},
+	"idempotency":                        {".", "storage", "activity", "idempotency/internal/clock", "idempotency/internal/entry", "idempotency/internal/lease", "internal/backoff", "internal/canon", "internal/ids", "internal/keys", "internal/payload", "internal/reads", "internal/reconcile", "internal/record", "internal/saturate", "internal/settle"},
 	"idempotency/internal/clock":         {},
 	"idempotency/internal/entry":         {"storage", "internal/keys", "internal/record"},
 	"idempotency/internal/lease":         {"storage", "activity", "idempotency/internal/clock", "internal/keys", "internal/record", "internal/saturate", "internal/settle"},

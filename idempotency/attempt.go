@@ -25,6 +25,7 @@ import (
 type attempt struct {
 	*Ledger
 	*job
+	latch  *latch        // nil in a transaction
 	before *entry.Entry  // what the claim replaces; nil: nothing
 	source *entry.Source // of an event with an order; as the attempt has left it
 	slot   *entry.Entry  // of entry.StepEvict
@@ -51,6 +52,9 @@ const verifierGrace = time.Second
 // owed is how many bytes of results are kept in memory until the store takes them.
 const owed = 64 << 20
 
+// mostDebts is how many outcomes may wait for the store. Above it nothing is claimed.
+const mostDebts = 1000
+
 // make makes the attempt. It is not done if the claim was refused, or its lease was lost, before
 // anything was run: then the caller decides anew.
 func (a *attempt) make(ctx context.Context) (o outcome, done bool) {
@@ -62,6 +66,9 @@ func (a *attempt) make(ctx context.Context) (o outcome, done bool) {
 
 // take claims the key. If it does not, it returns what make does.
 func (a *attempt) take(ctx context.Context) (o outcome, done, claimed bool) {
+	if n := a.debts.Load(); n >= mostDebts {
+		return outcome{err: fmt.Errorf("idempotency: claim %s: the store has not taken the outcomes of %d calls", a.hash, n)}, true, false
+	}
 	if err := a.reserved(ctx); err != nil {
 		return outcome{err: err}, true, false
 	}
@@ -79,17 +86,20 @@ func (a *attempt) take(ctx context.Context) (o outcome, done, claimed bool) {
 	if err != nil {
 		return outcome{err: err}, true, false
 	}
-	switch err := a.commit(bounded, c); {
+	doubtful, err := a.commit(bounded, c)
+	switch {
 	case errors.Is(err, storage.ErrConflict):
 		a.holders.Confirm(bounded, h)
 		return o, false, false
 	case err != nil:
-		a.owe(func() { a.takeBack(c) })
+		if doubtful {
+			a.owe(func() { a.takeBack(c) })
+		}
 		return outcome{err: fmt.Errorf("idempotency: claim %s: %w", a.hash, err)}, true, false
 	}
 	a.claim = c.After
 	if err := ctx.Err(); err != nil || h.IsLost() {
-		a.giveUp(ctx)
+		a.record(ctx, a.givenUp())
 		return outcome{err: context.Cause(ctx)}, err != nil, false
 	}
 	return o, false, true
@@ -198,13 +208,22 @@ func (a *attempt) readFormer(ctx context.Context) error {
 	return err
 }
 
-// commit commits a change of the attempt until the outcome is certain. Then source is what is stored.
-func (a *attempt) commit(ctx context.Context, c *entry.Change) error {
-	err := settle.Commit(ctx, a.on, c.Batch, nil, func(ctx context.Context) (bool, error) { return a.landed(ctx, c) })
+// commit commits a change of the attempt until the outcome is certain. Then source is what is stored. doubtful says that the outcome is
+// unknown: not every try was withdrawn.
+func (a *attempt) commit(ctx context.Context, c *entry.Change) (doubtful bool, err error) {
+	failed := func(err error) {
+		_, withdrawn := errors.AsType[*storage.WithdrawnError](err)
+		doubtful = doubtful || !withdrawn
+	}
+	err = settle.Commit(ctx, a.on, c.Batch, failed, func(ctx context.Context) (bool, error) { return a.landed(ctx, c) })
 	if err == nil {
 		a.source = a.source.Left(c)
 	}
-	return err
+	if err == nil || errors.Is(err, storage.ErrConflict) {
+		return false, err
+	}
+	failed(err)
+	return doubtful, err
 }
 
 // landed says whether a refused change of the attempt was applied before: an entry with its owner
@@ -220,19 +239,37 @@ func (a *attempt) landed(ctx context.Context, c *entry.Change) (bool, error) {
 
 // takeBack releases a claim of unknown outcome, whose caller has left.
 func (a *attempt) takeBack(c *entry.Change) {
-	if a.commit(a.life, c) == nil {
-		a.claim = c.After
-		a.giveUp(a.life)
+	for !a.takenBack(c) {
 	}
 }
 
-// giveUp gives up a claim under which nothing was run.
-func (a *attempt) giveUp(ctx context.Context) {
-	next := a.claim.Released(a.time())
-	if a.before != nil && a.before.State != entry.Released {
-		next = a.claim.Indeterminate(a.time(), a.before.WhyUnknown())
+// takenBack tries to take a claim back, for a while. It returns false if the outcome is still unknown. One claim is tried at a time: if the
+// store fails, there may be many.
+func (a *attempt) takenBack(c *entry.Change) bool {
+	select {
+	case a.turn <- struct{}{}:
+	case <-a.life.Done():
+		return true
 	}
-	a.record(ctx, next)
+	defer func() { <-a.turn }()
+	ctx, cancel := context.WithTimeout(a.life, claimPatience)
+	defer cancel()
+	switch _, err := a.commit(ctx, c); {
+	case err == nil:
+		a.claim = c.After
+		a.persist(a.givenUp())
+	case !errors.Is(err, storage.ErrConflict) && !settle.Hopeless(err):
+		return false
+	}
+	return true
+}
+
+// givenUp is what a claim becomes under which nothing was run.
+func (a *attempt) givenUp() *entry.Entry {
+	if a.before != nil && a.before.State != entry.Released {
+		return a.claim.Indeterminate(a.time(), a.before.WhyUnknown())
+	}
+	return a.claim.Released(a.time())
 }
 
 // act runs the effect under the claim, or asks its verifier first. It is not done if the lease was lost
@@ -500,6 +537,7 @@ func (a *attempt) record(ctx context.Context, next *entry.Entry) (*entry.Entry, 
 	if err != nil {
 		return nil, err
 	}
+	a.begins(a.latch)
 	err = a.on.Commit(context.WithoutCancel(ctx), c.Batch)
 	if err == nil {
 		a.source = a.source.Left(c)
@@ -551,7 +589,7 @@ func (a *attempt) persist(next *entry.Entry) (*entry.Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = a.commit(a.life, c)
+		_, err = a.commit(a.life, c)
 		if err == nil {
 			return c.After, nil
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft/internal/canon"
 	"github.com/weft-go/weft/internal/ids"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -141,13 +142,15 @@ type core struct {
 	end        context.CancelFunc
 	background sync.WaitGroup
 
-	owing atomic.Int64 // bytes of results that the store has not taken yet
-	debts atomic.Int64 // how many in the background have something to write
+	owing atomic.Int64  // bytes of results that the store has not taken yet
+	debts atomic.Int64  // how many in the background have something to write
+	turn  chan struct{} // has a token while one of them takes a claim back
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
 	calls   sync.WaitGroup // Add only while closed is false
 	latches map[string]*latch
+	late    reads.Shared[string, *entry.Entry] // of those who came to a latch too late for its entry
 	asked   map[string]*asking
 }
 
@@ -225,6 +228,7 @@ func opening(s storage.Storage) string {
 func start(ctx context.Context, c Config, codecs payload.Codecs, wall func() time.Time) *Ledger {
 	core := &core{
 		config: c, store: c.Storage, codecs: codecs, clock: &clock.Clock{Wall: wall},
+		turn:    make(chan struct{}, 1),
 		latches: map[string]*latch{},
 		asked:   map[string]*asking{},
 	}

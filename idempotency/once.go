@@ -85,34 +85,49 @@ func (l *Ledger) within(ctx context.Context, hash string) bool {
 }
 
 // A latch is what the calls of one key in one process share: one of them leads, the others wait for
-// what it comes to, in memory.
+// what it comes to, in memory. What the store says may be out of date when its answer arrives. So it
+// holds only for those who came before that call of the store had begun; the others read.
 type latch struct {
 	fingerprint string
+	begun       int           // how many calls of the store the leader has begun that may tell an outcome; guarded by core.mu
 	done        chan struct{} // made by the first of the others; guarded by core.mu
-	entry       *entry.Entry  // set before done is closed; nil: the others decide for themselves
+
+	// Set before done is closed.
+	entry *entry.Entry // nil: the others decide for themselves
+	last  int          // begun of the call that told it
 }
 
-// latch returns the latch of a key, and whether the caller leads.
-func (l *Ledger) latch(j *job) (lt *latch, leads bool) {
+// latch returns the latch of a key, and whether the caller leads. came is begun at that time.
+func (l *Ledger) latch(j *job) (lt *latch, came int, leads bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if lt = l.latches[j.hash]; lt != nil {
 		if lt.done == nil {
 			lt.done = make(chan struct{})
 		}
-		return lt, false
+		return lt, lt.begun, false
 	}
 	lt = &latch{fingerprint: j.fingerprint}
 	l.latches[j.hash] = lt
-	return lt, true
+	return lt, 0, true
 }
 
-func (l *Ledger) unlatch(j *job, lt *latch, o outcome) {
-	if o.entry != nil && (o.entry.State == entry.Sealed || o.entry.State == entry.Failed) && o.decision != DecidedConflict {
-		lt.entry = o.entry
+// begins says that the leader begins a call of the store that may tell an outcome. There is no latch in a transaction.
+func (l *core) begins(lt *latch) {
+	if lt == nil {
+		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	lt.begun++
+}
+
+func (l *Ledger) unlatch(j *job, lt *latch, o outcome) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if isOver(o.entry) && o.decision != DecidedConflict {
+		lt.entry, lt.last = o.entry, lt.begun
+	}
 	delete(l.latches, j.hash)
 	if lt.done != nil {
 		close(lt.done)
@@ -123,7 +138,7 @@ func (l *Ledger) unlatch(j *job, lt *latch, o outcome) {
 func (l *Ledger) once(ctx context.Context, j *job) outcome {
 	until := time.Now().Add(max(j.wait, 0))
 	for {
-		lt, leads := l.latch(j)
+		lt, came, leads := l.latch(j)
 		if leads {
 			return l.lead(ctx, until, j, lt)
 		}
@@ -142,10 +157,25 @@ func (l *Ledger) once(ctx context.Context, j *job) outcome {
 		case <-patience.C:
 			return l.look(ctx, j)
 		}
-		if lt.entry != nil && lt.fingerprint == j.fingerprint {
-			return l.answer(ctx, j, entry.Situation{Entry: lt.entry, Same: true}, alreadyEnded(lt.entry))
+		if lt.entry == nil || lt.fingerprint != j.fingerprint {
+			continue
+		}
+		e := lt.entry
+		if came == lt.last {
+			var err error
+			e, err = l.late.Get(ctx, j.hash, func(ctx context.Context) (*entry.Entry, error) { return l.get(ctx, j.key, j.hash) })
+			if err != nil {
+				return outcome{err: err}
+			}
+		}
+		if isOver(e) && l.same(ctx, j, e) {
+			return l.answer(ctx, j, entry.Situation{Entry: e, Same: true}, alreadyEnded(e))
 		}
 	}
+}
+
+func isOver(e *entry.Entry) bool {
+	return e != nil && (e.State == entry.Sealed || e.State == entry.Failed)
 }
 
 func alreadyEnded(e *entry.Entry) entry.Step {
@@ -179,13 +209,14 @@ const (
 func (l *Ledger) lead(ctx context.Context, until time.Time, j *job, lt *latch) (o outcome) {
 	defer func() { l.unlatch(j, lt, o) }()
 	for pause := firstPause; ; {
+		l.begins(lt)
 		s, left, err := l.situation(ctx, j)
 		if err != nil {
 			return outcome{err: err}
 		}
 		switch next := entry.Decide(s); next {
 		case entry.StepClaim, entry.StepTakeOver, entry.StepVerify, entry.StepEvict:
-			a := &attempt{Ledger: l, job: j, before: s.Entry, source: s.Source, slot: s.Order.Slot, step: next}
+			a := &attempt{Ledger: l, job: j, latch: lt, before: s.Entry, source: s.Source, slot: s.Order.Slot, step: next}
 			o, done := a.make(ctx)
 			if done {
 				return o

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/idempotency"
+	"github.com/weft-go/weft/storage"
 )
 
 var counting sync.Mutex // guards the counters of takes
@@ -254,6 +255,111 @@ func TestCallersOfSeveralProcesses(t *testing.T) {
 		}
 		if len(ids) != 1 || runs != 1 {
 			t.Errorf("%v, %d runs", ids, runs)
+		}
+	})
+}
+
+// A lateStore answers a read after as long as late says.
+type lateStore struct {
+	exclusive
+	late func() time.Duration
+}
+
+func (s lateStore) Get(ctx context.Context, key []byte) ([]byte, error) {
+	v, err := s.exclusive.Get(ctx, key)
+	time.Sleep(s.late())
+	return v, err
+}
+
+// Section 3: after Forget a key is new: who calls after it has returned gets no receipt of before, although a caller is under way whose
+// read, or whose seal, was before it.
+func TestForgetAmongCalls(t *testing.T) {
+	for _, c := range []string{"a duplicate", "a seal", "a seal whose outcome is unknown at first"} {
+		t.Run(c, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				first := true // guarded by counting
+				late := func() time.Duration {
+					counting.Lock()
+					defer counting.Unlock()
+					if first {
+						first = false
+						return time.Second
+					}
+					return 0
+				}
+				never := func() time.Duration { return 0 }
+				s, runs := &lateStore{exclusiveStore(), never}, 0
+				l := ledger(t, s)
+				e := takes(0, &runs, nil)
+				before := idempotency.DecidedNew
+				if c == "a duplicate" {
+					must(t, (<-start(t.Context(), l, e, key, one)).err)
+					s.late, before = late, idempotency.DecidedDuplicate
+				} else {
+					s.onCommit(func(_ context.Context, b storage.Batch, apply func() error) error {
+						err := apply()
+						if ends(b) {
+							if d := late(); d > 0 {
+								time.Sleep(d)
+								if c != "a seal" {
+									return errDown
+								}
+							}
+						}
+						return err
+					})
+				}
+				under := start(t.Context(), l, e, key, one)
+				time.Sleep(time.Second / 2)
+				must(t, l.Forget(t.Context(), whole(key), by))
+				had := runs
+				var all []<-chan answer
+				for range 8 {
+					all = append(all, start(t.Context(), l, e, key, one))
+				}
+				if a := <-under; c != "a seal whose outcome is unknown at first" && (a.err != nil || a.Decision != before) {
+					t.Errorf("the one under way: %+v", a)
+				}
+				news := 0
+				for _, c := range all {
+					a := <-c
+					if a.err != nil {
+						t.Error(a.err)
+					}
+					if a.Decision == idempotency.DecidedNew {
+						news++
+					}
+				}
+				if news != 1 || runs != had+1 {
+					t.Errorf("after the key was forgotten, %d calls have run it %d times, want 1", news, runs-had)
+				}
+			})
+		})
+	}
+}
+
+// Those who come while a duplicate is being read wait for it, and share one more read: theirs must begin after they have come.
+func TestReadsOfADuplicateAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, runs := &lateStore{exclusiveStore(), func() time.Duration { return 0 }}, 0
+		l := ledger(t, s)
+		e := takes(0, &runs, nil)
+		must(t, (<-start(t.Context(), l, e, key, one)).err)
+		s.late = func() time.Duration { return 10 * time.Millisecond }
+		gets, _ := s.counts()
+		begun := time.Now()
+		var all []<-chan answer
+		for range 64 {
+			all = append(all, start(t.Context(), l, e, key, one))
+		}
+		for _, c := range all {
+			if a := <-c; a.err != nil || a.Decision != idempotency.DecidedDuplicate || a.Result != "done" {
+				t.Errorf("got %+v", a)
+			}
+		}
+		now, _ := s.counts()
+		if n, took := now-gets, time.Since(begun); n > 3 || took > 30*time.Millisecond {
+			t.Errorf("%d reads in %v, want at most 3, one after the other", n, took)
 		}
 	})
 }

@@ -41,3 +41,35 @@ func TestReadAfterClose(t *testing.T) {
 		}
 	}
 }
+
+// A stream that was closed may be removed, with its run or because that did not come. Then no call is answered from memory.
+func TestWriteAfterAClosedStreamWasRemoved(t *testing.T) {
+	store := new(memory.Store)
+	s, err := Open(store, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for range 3 {
+		got, err := s.Write(t.Context(), Write{RunID: "wrun_1", Name: "words", Chunks: [][]byte{[]byte("x")}})
+		if err != nil || got.Index != 0 || got.Closed {
+			t.Fatalf("a write to a stream that is not there: %+v, %v", got, err)
+		}
+		if err := s.CloseStream(t.Context(), "wrun_1", "words"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.Write(t.Context(), Write{RunID: "wrun_1", Name: "words", Chunks: [][]byte{[]byte("x")}}); err != nil || !got.Closed {
+			t.Fatalf("a write to a stream that is closed: %+v, %v", got, err)
+		}
+		var remove storage.Batch
+		for e, err := range storage.All(t.Context(), store, storage.Range{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			remove.Ops = append(remove.Ops, storage.Delete(e.Key))
+		}
+		if err := store.Commit(t.Context(), remove); err != nil { // as another process does
+			t.Fatal(err)
+		}
+	}
+}

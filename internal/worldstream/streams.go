@@ -314,6 +314,9 @@ func (a *appender) next() (group []*writing) {
 // commit makes calls. It leaves in group those that are not answered, and returns why.
 func (a *appender) commit(group *[]*writing) error {
 	ctx := a.s.life
+	if a.head != nil && a.head.Closed != "" {
+		a.head = nil // nothing is committed on it, so no refusal would tell that the stream was removed
+	}
 	for try := 0; ; try++ {
 		if try >= 3 && !backoff.Wait(ctx, min(time.Duration(try)*time.Millisecond, 20*time.Millisecond)) { // others write, too
 			return storage.ErrClosed
