@@ -132,7 +132,7 @@ func serve(t *testing.T, s storage.Storage, o world.Options) *server {
 func vitest(t *testing.T, file string, env ...string) (passed int) {
 	t.Helper()
 	report := filepath.Join(t.TempDir(), "report.json")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	c := exec.CommandContext(ctx, filepath.Join("node_modules", ".bin", "vitest"), "run", "--reporter=default", "--reporter=json", "--outputFile.json="+report, file)
 	c.Env = append(os.Environ(), env...)
