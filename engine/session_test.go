@@ -386,8 +386,8 @@ func TestSessionIsCutByTheServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			url := pgtest.URL(t)
 			wf, _ := unending()
-			options := func(name string) func(c *engine.Config) {
-				return func(c *engine.Config) { c.Name, c.LeaseTTL, c.PollInterval = name, 2*time.Second, 50*time.Millisecond }
+			options := func(name string, poll time.Duration) func(c *engine.Config) {
+				return func(c *engine.Config) { c.Name, c.LeaseTTL, c.PollInterval = name, 2*time.Second, poll }
 			}
 			open := func(name string) *postgres.Store {
 				s, err := postgres.Open(ctx, url+"&application_name="+name+"-", nil)
@@ -398,8 +398,8 @@ func TestSessionIsCutByTheServer(t *testing.T) {
 				return s
 			}
 			s := open("a")
-			a := boot(t, s, wf, options("a"))
-			boot(t, open("b"), wf, options("b"))
+			a := boot(t, s, wf, options("a", 50*time.Millisecond))
+			boot(t, open("b"), wf, options("b", time.Second)) // it does not look at once: a has time to withdraw the proof
 			conn, err := pgx.Connect(ctx, url)
 			if err != nil {
 				t.Fatal(err)
@@ -407,7 +407,7 @@ func TestSessionIsCutByTheServer(t *testing.T) {
 			defer conn.Close(ctx)
 			kept, runs := 0, 0
 			for round := 0; round < 10 && kept < 2; round++ {
-				var id, before string
+				var id, before, proof string
 				within(t, "a drives what it starts", func() bool {
 					if !engine.IsOpen(a.Engine) { // it was succeeded, and begins anew
 						return false
@@ -415,10 +415,12 @@ func TestSessionIsCutByTheServer(t *testing.T) {
 					id = fmt.Sprint(runs)
 					runs++
 					start(t, wf, a, id, "")
-					before = describe(t, a, id).Owner
-					return strings.HasPrefix(before, "a-")
+					if before = describe(t, a, id).Owner; !strings.HasPrefix(before, "a-") {
+						return false
+					}
+					proof = published(t, s, before, "")
+					return proof != ""
 				})
-				proof := published(t, s, before, "")
 				if _, err := conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE `+which); err != nil {
 					t.Fatal(err)
 				}

@@ -34,36 +34,28 @@ type clientCall struct {
 }
 
 // fails makes calls at the same time and checks their errors: each ends with its context,
-// or at once, and tells the cause. A call is made again if the machine was so slow that the
-// call did not meet the cause before its context ended, or was late.
+// or at once, and tells the cause.
 func fails(t *testing.T, cause string, calls ...clientCall) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for _, c := range calls {
 		wg.Go(func() {
-			limit := time.Minute
+			limit := time.Minute // nothing waits for it
 			if c.ended {
-				limit = 2 * time.Second
+				limit = 5 * time.Second // until then it has met the cause, on a slow machine too
 			}
-			var err error
-			var took time.Duration
-			var i *engine.InterruptedError
-			ok, slow := false, true
-			for tries := 0; slow && tries < 5; tries++ {
-				ctx, cancel := context.WithTimeout(ctx, limit)
-				began := time.Now()
-				err = c.do(ctx)
-				took = time.Since(began)
-				cancel()
-				i, ok = errors.AsType[*engine.InterruptedError](err)
-				slow = ok && i.Last == nil || took > limit+2*time.Second
-			}
+			ctx, cancel := context.WithTimeout(ctx, limit)
+			defer cancel()
+			began := time.Now()
+			err := c.do(ctx)
+			took := time.Since(began)
+			i, ok := errors.AsType[*engine.InterruptedError](err)
 			switch {
 			case !ok:
 				t.Errorf("%s: %v, want an InterruptedError", c.what, err)
 			case i.Call != c.what || i.Unknown != c.unknown || i.Last == nil || !strings.Contains(i.Last.Error(), cause) || !errors.Is(err, i.Last):
 				t.Errorf("%s: %v; want the cause %q, and unknown: %v", c.what, err, cause, c.unknown)
-			case c.ended != errors.Is(err, context.DeadlineExceeded) || took > limit+2*time.Second || c.ended != (took >= limit-50*time.Millisecond):
+			case c.ended != errors.Is(err, context.DeadlineExceeded) || took > limit+4*time.Second || c.ended != (took >= limit-50*time.Millisecond):
 				t.Errorf("%s: %v after %v; ended by its context: %v", c.what, err, took, c.ended)
 			}
 		})
