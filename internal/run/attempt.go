@@ -53,8 +53,9 @@ type job struct {
 	wf       *journal.Workflow // the workflow record when the attempt begins
 	pulse    pulse
 	writings writings
-	expiry   *time.Timer // nil: the attempt has no timeout
-	over     atomic.Bool // the attempt has returned
+	expiry   *time.Timer                // nil: the attempt has no timeout
+	patience atomic.Pointer[time.Timer] // calls overdue; nil: the attempt has not timed out
+	over     atomic.Bool                // the attempt has returned
 }
 
 // attempt prepares the next attempt of o if o has a permit and a place is free. The driver
@@ -118,12 +119,15 @@ func (j *job) expire() {
 	answer.at = time.Now()
 	j.attempt.cancel(activity.ErrTimeout)
 	j.x.Post(attemptExpired{j.op, &j.attempt, answer})
-	time.AfterFunc(j.settle, j.overdue)
+	patience := time.AfterFunc(j.settle, j.overdue)
+	if j.patience.Store(patience); j.over.Load() {
+		patience.Stop()
+	}
 }
 
 // overdue reports that the attempt is unresponsive. It may never return.
 func (j *job) overdue() {
-	if j.over.Load() {
+	if j.over.Load() || j.x.Owner.Context().Err() != nil {
 		return
 	}
 	j.op.logger().Warn("weft: attempt of an activity has timed out and ignores cancellation", "attempt", j.attempt.number)
@@ -143,6 +147,9 @@ func (j *job) run() {
 		j.over.Store(true)
 		if j.expiry != nil {
 			j.expiry.Stop()
+		}
+		if patience := j.patience.Load(); patience != nil { // else it holds the run in memory
+			patience.Stop()
 		}
 		j.attempt.cancel(nil)
 		j.x.host.limits.GiveBack(j.permit)
