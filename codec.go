@@ -23,7 +23,7 @@ import (
 //
 // ctx is that of the call for StartWorkflow, SendSignal and Result, also those of a Workflow
 // and a Handle. In a run it does not end: a codec that calls a key service needs a timeout of
-// its own.
+// its own. As long as it blocks, the run does nothing else, and Engine.Close may wait for it.
 type Codec interface {
 	Name() string
 	Encode(ctx context.Context, v any) ([]byte, error)

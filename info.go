@@ -76,7 +76,8 @@ const (
 	// ReasonDamaged: a record of the run is corrupt.
 	ReasonDamaged Reason = "damaged"
 
-	// ReasonBadDefinition: an activity that the workflow uses has an invalid definition.
+	// ReasonBadDefinition: an activity that the workflow uses has an invalid definition, or Config.Codec
+	// could not encode a signal.Opened.
 	ReasonBadDefinition Reason = "bad-definition"
 
 	// ReasonBadInput: the workflow called an activity with an idempotency key with an input that

@@ -3,14 +3,17 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage/memory"
 )
 
 // F12, interleaving 22: an attempt that does not return when its time is up and Settle
@@ -175,4 +178,56 @@ func TestActivityThatDoesNotComeBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// After an attempt that timed out has returned, nothing holds its run in memory until Settle has passed. And nothing is
+// logged after Close about an attempt that has not returned.
+func TestTimedOutAttemptLeavesNothing(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		type large struct{ _ [1 << 10]byte }
+		type key struct{}
+		var execution weak.Pointer[large]
+		events := func(c *engine.Config) {
+			c.Events.ExecutionBegan = func(ctx context.Context, _ engine.ExecutionBeganEvent) context.Context {
+				v := new(large)
+				execution = weak.Make(v)
+				return context.WithValue(ctx, key{}, v)
+			}
+		}
+		block, log := make(chan int), new(recorder)
+		defer close(block)
+		slow := &activity.Activity[string, string]{
+			Name:    "slow",
+			Timeout: 30 * time.Minute, // and Settle
+			Retry:   activity.Retry{MaxAttempts: 1},
+			Run: func(ctx context.Context, in string) (string, error) {
+				if <-ctx.Done(); in == "deaf" {
+					<-block
+				}
+				return "", ctx.Err()
+			},
+		}
+		wf := &engine.Workflow[string, string]{Name: "w", Func: func(run *engine.Run, in string) (string, error) {
+			_, err := slow.Do(run, in)
+			return fmt.Sprint(err), nil
+		}}
+		p := boot(t, new(memory.Store), wf, events, log.logger())
+		if got := result(t, start(t, wf, p, "o", "")); !strings.Contains(got, "timed out") {
+			t.Errorf("result %q", got)
+		}
+		time.Sleep(time.Minute)
+		for range 3 {
+			runtime.GC()
+			time.Sleep(time.Second)
+		}
+		if execution.Value() != nil {
+			t.Error("the execution is still in memory")
+		}
+		result(t, start(t, wf, p, "deaf", "deaf"))
+		p.stop(t)
+		time.Sleep(2 * time.Hour)
+		if es := log.of("has timed out and ignores cancellation"); len(es) > 0 {
+			t.Errorf("logged after Close: %v", es)
+		}
+	})
 }

@@ -14,11 +14,11 @@ import (
 // Goexit ends the calling goroutine: then Ask has called tell and does not return.
 func Ask(ctx context.Context, verify func(context.Context) (activity.Answer, error), tell func(activity.Verdict)) {
 	v := unsure("the verifier called runtime.Goexit")
+	defer func() { tell(v) }()
 	defer func() {
 		if p := recover(); p != nil {
-			v = unsure(fmt.Sprintf("the verifier panicked: %v", p))
+			v = unsure(fmt.Sprintf("the verifier panicked: %v", p)) // the text of p is user code, too
 		}
-		tell(v)
 	}()
 	v = ask(ctx, verify)
 }

@@ -53,8 +53,9 @@ type job struct {
 	wf       *journal.Workflow // the workflow record when the attempt begins
 	pulse    pulse
 	writings writings
-	expiry   *time.Timer // nil: the attempt has no timeout
-	over     atomic.Bool // the attempt has returned
+	expiry   *time.Timer                // nil: the attempt has no timeout
+	patience atomic.Pointer[time.Timer] // calls overdue; nil: the attempt has not timed out
+	over     atomic.Bool                // the attempt has returned
 }
 
 // attempt prepares the next attempt of o if o has a permit and a place is free. The driver
@@ -93,9 +94,8 @@ func (x *Execution) attempt(o *operation) {
 	x.jobs = append(x.jobs, j)
 }
 
-// setOff starts the prepared attempts, each in a goroutine of its own. If there is only one
-// operation, the driver runs its attempt inline: see inline_attempt. It does not if there is something
-// that it has to store after a moment.
+// setOff starts the prepared attempts, each in a goroutine of its own. If there is only one operation, the driver runs its
+// attempt inline: see inline_attempt. It does not if there is something that it has to store after a moment.
 func (x *Execution) setOff() error {
 	jobs := x.jobs
 	x.jobs = nil
@@ -119,12 +119,15 @@ func (j *job) expire() {
 	answer.at = time.Now()
 	j.attempt.cancel(activity.ErrTimeout)
 	j.x.Post(attemptExpired{j.op, &j.attempt, answer})
-	time.AfterFunc(j.settle, j.overdue)
+	patience := time.AfterFunc(j.settle, j.overdue)
+	if j.patience.Store(patience); j.over.Load() {
+		patience.Stop()
+	}
 }
 
 // overdue reports that the attempt is unresponsive. It may never return.
 func (j *job) overdue() {
-	if j.over.Load() {
+	if j.over.Load() || j.x.Owner.Context().Err() != nil {
 		return
 	}
 	j.op.logger().Warn("weft: attempt of an activity has timed out and ignores cancellation", "attempt", j.attempt.number)
@@ -144,6 +147,9 @@ func (j *job) run() {
 		j.over.Store(true)
 		if j.expiry != nil {
 			j.expiry.Stop()
+		}
+		if patience := j.patience.Load(); patience != nil { // else it holds the run in memory
+			patience.Stop()
 		}
 		j.attempt.cancel(nil)
 		j.x.host.limits.GiveBack(j.permit)
@@ -233,11 +239,17 @@ func (x *Execution) call(ctx context.Context, o *operation, a *answer) {
 	inner, told := x.host.tellCall(ctx, o)
 	defer told.answered(ctx, a)
 	defer func() {
-		if p := recover(); p != nil {
+		p := recover()
+		if returned {
+			return
+		}
+		a.failure = &payload.Failure{Message: errGoexit.Error()}
+		if a.resultLost {
+			a.failure.Message = "result: " + a.failure.Message
+		}
+		if p != nil {
 			f := payload.FailureOf(payload.Panicked(p), string(debug.Stack()), nil)
 			a.failure, a.panicked = &f, true
-		} else if !returned {
-			a.failure = &payload.Failure{Message: errGoexit.Error()}
 		}
 	}()
 	in, err := o.given()
@@ -250,25 +262,27 @@ func (x *Execution) call(ctx context.Context, o *operation, a *answer) {
 		return
 	}
 	v, err := o.call.Run(inner, in)
-	returned = true
-	if err == nil && o.undo != nil {
-		return
-	}
-	if err == nil {
+	var u *noResult
+	switch {
+	case err != nil:
+		if o.undo != nil && errors.As(err, &u) {
+			a.unreadable = u.error
+		}
+		f := payload.FailureOf(err, "", slices.Concat(o.call.Policy.Errors, x.Definition.Errors))
+		a.failure, a.final, a.noEffect = &f, activity.IsPermanent(err), activity.IsNoEffect(err)
+	case o.undo == nil:
+		a.final, a.resultLost = true, true // until it is encoded, which is user code
 		if a.result, err = x.host.encode(v); err != nil {
 			f := payload.FailureOf(fmt.Errorf("result: %w", err), "", nil)
-			a.failure, a.final, a.resultLost = &f, true, true
-		} else if o.keyed != nil && o.call.Verify != nil {
+			a.failure = &f
+			break
+		}
+		if o.keyed != nil && o.call.Verify != nil {
 			a.digest = plaintextDigest(a.result.Codec, v)
 		}
-		return
+		a.final, a.resultLost = false, false
 	}
-	var u *noResult
-	if o.undo != nil && errors.As(err, &u) {
-		a.unreadable = u.error
-	}
-	f := payload.FailureOf(err, "", slices.Concat(o.call.Policy.Errors, x.Definition.Errors))
-	a.failure, a.final, a.noEffect = &f, activity.IsPermanent(err), activity.IsNoEffect(err)
+	returned = true
 }
 
 // encode encodes v within the engine's limits.
@@ -318,8 +332,7 @@ type answer struct {
 	unreadable error // Compensate was not called, because the call's result cannot be decoded
 }
 
-// take makes c's input, as it is now, the input of o. If c has a key or is Idempotent, o is
-// reconciled.
+// take makes c's input, as it is now, the input of o. If c has a key or is Idempotent, o is reconciled.
 func (o *operation) take(r *Handle, c *activity.Call) {
 	s, sum, err := o.x.host.snap(c.Input)
 	if o.input = s; s != nil {
@@ -333,8 +346,7 @@ func (o *operation) take(r *Handle, c *activity.Call) {
 	}
 }
 
-// given returns o's input for its next user: a separate copy if the input can share memory.
-// An error is final.
+// given returns o's input for its next user: a separate copy if the input can share memory. An error is final.
 func (o *operation) given() (in any, err error) {
 	s := o.input
 	if s == nil {

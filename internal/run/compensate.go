@@ -15,8 +15,7 @@ import (
 // An undoing is the compensation of a run that ends without success. It undoes the completed
 // calls of activities with a Compensate, one at a time, the last one first.
 //
-// Its beginning is an event. From then on no other operation completes, so a replay undoes
-// the same calls in the same order.
+// Its beginning is an event. From then on no other operation completes, so a replay undoes the same calls in the same order.
 type undoing struct {
 	calls  []completed       // the calls to be undone, in the order in which they completed
 	status checkpoint.Status // status with which the run ends afterwards; "": undoing has not begun
@@ -59,8 +58,7 @@ func (x *Execution) mustUndo() bool {
 	return len(x.undoing.calls) > 0 && x.undoing.status == "" && !x.continues() && x.ending().Status != checkpoint.StatusCompleted
 }
 
-// ending returns the output of the run. A cancellation request that comes during undoing
-// does not change its status.
+// ending returns the output of the run. A cancellation request that comes during undoing does not change its status.
 func (x *Execution) ending() *journal.Output {
 	out := x.result.output(x)
 	if x.undoing.status != "" {
@@ -155,8 +153,7 @@ func (o *operation) askIn(wf *journal.Workflow, now time.Time) {
 	})
 }
 
-// acted applies an operator's action if it is about the call that is being undone: to try
-// again, or to continue without.
+// acted applies an operator's action if it is about the call that is being undone: to try again, or to continue without.
 func (x *Execution) acted(e logged) {
 	o := x.undoing.op
 	if o == nil {

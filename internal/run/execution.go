@@ -25,10 +25,9 @@ import (
 // An Execution is a run in memory: its branches, which take turns, and its driver,
 // the goroutine that has the turn when no branch has it.
 //
-// The driver alternates between two things. It lets the runnable branches run, one at
-// a time, until all of them wait in the engine. Then it delivers one event. An event
-// is durable before it is delivered. A replay delivers the recorded events in their
-// order, and so repeats the run exactly.
+// The driver alternates between two things. It lets the runnable branches run, one at a time, until all of them wait in the
+// engine. Then it delivers one event. An event is durable before it is delivered. A replay delivers the recorded events in
+// their order, and so repeats the run exactly.
 type Execution struct {
 	host       *Host
 	Owner      Owner
@@ -125,7 +124,7 @@ func New(h *Host, o Owner, def *Definition, hold *journal.Hold) *Execution {
 		host:          h,
 		Owner:         o,
 		Definition:    def,
-		store:         RetryReads{h.Store},
+		store:         RetryReads{h.Store, h.Log, hold.Workflow.ID},
 		unsure:        o.Unsure("checkpoint", hold.Workflow.ID),
 		ID:            hold.Workflow.ID,
 		Generation:    hold.Workflow.Generation,
@@ -158,8 +157,7 @@ func (x *Execution) until(due time.Time) time.Duration {
 	return x.Hold.In(due.Sub(x.time()))
 }
 
-// wall converts due, a time of the run's clock, to wall clock time. The wall clock
-// shows now.
+// wall converts due, a time of the run's clock, to wall clock time. The wall clock shows now.
 func (x *Execution) wall(due, now time.Time) time.Time {
 	if x.time().Sub(now) > time.Millisecond {
 		return now.Add(x.until(due))
@@ -347,9 +345,8 @@ func (x *Execution) readHistory() error {
 	return nil
 }
 
-// understands returns an error that wraps storage.ErrFutureFormat if c has an event, or is about
-// an operation, of a kind that this release does not know. To pass over it would be to
-// execute another history than the one that is recorded.
+// understands returns an error that wraps storage.ErrFutureFormat if c has an event, or is about an operation, of a kind
+// that this release does not know. To pass over it would be to execute another history than the one that is recorded.
 func (x *Execution) understands(c checkpoint.Checkpoint) error {
 	for _, e := range c.Events {
 		what := ""
@@ -494,8 +491,7 @@ func (x *Execution) deliverOutcome(e logged) error {
 	return nil
 }
 
-// finish records the end of the run, or that it continues as new. done is false if there is
-// something to record first.
+// finish records the end of the run, or that it continues as new. done is false if there is something to record first.
 func (x *Execution) finish() (done bool, err error) {
 	for {
 		for o := range x.Ops.all() {
@@ -591,8 +587,7 @@ func (x *Execution) leftOver() (c journal.Change, err error) {
 	return c, nil
 }
 
-// givenUp returns GivenUp events for the operations that are given up without a change to
-// a record of their own.
+// givenUp returns GivenUp events for the operations that are given up without a change to a record of their own.
 func (t *table) givenUp() (events []checkpoint.Event) {
 	for o := range t.all() {
 		if len(events) == mostEvents {
@@ -656,9 +651,8 @@ func (h *Host) ReleaseHeld(wf *journal.Workflow) []storage.Op {
 	return []storage.Op{free}
 }
 
-// commit appends a checkpoint. If done is true, its events are queued for delivery.
-// Otherwise the run was refreshed, and the caller must decide again. An error ends the
-// execution: the state in memory is no longer reliable.
+// commit appends a checkpoint. If done is true, its events are queued for delivery. Otherwise the run was refreshed, and the
+// caller must decide again. An error ends the execution: the state in memory is no longer reliable.
 func (x *Execution) commit(c journal.Change) (done bool, err error) {
 	w := journal.NewWrite()
 	if err := x.appending(w, c); err != nil {
@@ -670,8 +664,7 @@ func (x *Execution) commit(c journal.Change) (done bool, err error) {
 	return done, err
 }
 
-// committed commits w. conditional reports whether w has conditions beside those of the run itself.
-// See commit.
+// committed commits w. conditional reports whether w has conditions beside those of the run itself. See commit.
 func (x *Execution) committed(w *journal.Write, conditional bool) (done bool, err error) {
 	verdict, err := journal.Commit(x.Ctx, x.store, w, x.unsure)
 	if verdict == journal.Refused && conditional {
@@ -725,9 +718,8 @@ func (x *Execution) judged(w *journal.Write, verdict journal.Verdict, err error)
 	return false, context.Cause(x.Ctx)
 }
 
-// outdated handles an error from reading data of the run, such as a signal in the inbox.
-// It returns nil if the workflow record has changed since it was read: the data may have been
-// removed on purpose, and the run has been refreshed.
+// outdated handles an error from reading data of the run, such as a signal in the inbox. It returns nil if the workflow
+// record has changed since it was read: the data may have been removed on purpose, and the run has been refreshed.
 func (x *Execution) outdated(cause error) error {
 	if !errors.Is(cause, storage.ErrCorrupt) {
 		return cause
@@ -787,8 +779,7 @@ func (x *Execution) lose(wf *journal.Workflow) {
 	x.Cancel(errors.New("engine: run was taken over"))
 }
 
-// DescribeWaiting asks the driver what the run waits for. It returns nil if the driver is
-// busy for longer than patience.
+// DescribeWaiting asks the driver what the run waits for. It returns nil if the driver is busy for longer than patience.
 func (x *Execution) DescribeWaiting(ctx context.Context, patience time.Duration) []string {
 	answer := make(chan []string, 1)
 	x.Post(waitsFor{answer})

@@ -197,8 +197,7 @@ func (r *Handle) decode(p payload.Payload, v any, explain func(error) *fault) {
 	}
 }
 
-// hold ends the execution, and the run is held until an operator has fixed the cause. It does
-// not return.
+// hold ends the execution, and the run is held until an operator has fixed the cause. It does not return.
 func (r *Handle) hold(reason weft.Reason, cause error) {
 	r.holdFor(&fault{reason: reason, cause: cause})
 }
@@ -209,8 +208,7 @@ func (r *Handle) holdFor(f *fault) {
 	runtime.Goexit()
 }
 
-// A fault is why a run cannot continue. It was found in one of its branches, or in data that
-// was about to be recorded.
+// A fault is why a run cannot continue. It was found in one of its branches, or in data that was about to be recorded.
 type fault struct {
 	reason          weft.Reason
 	operation, name string
@@ -227,24 +225,33 @@ func undecodable(operation, name string, cause error) *fault {
 	return &fault{reason: weft.ReasonUndecodable, operation: operation, name: name, cause: fmt.Errorf("%w; the run continues with code or a codec that can decode it", cause)}
 }
 
-// readable returns an error if p cannot be decoded into v. Decoding is user code and may call
-// Goexit, so it runs in a goroutine of its own. If it does not return in time, v may still be
-// written to, so v must have no other user.
+// readable returns an error if p cannot be decoded into v. If it returns errStopped, v may still be written to, so v
+// must have no other user.
 func (x *Execution) readable(p payload.Payload, v any) error {
-	err, back := await(x, x.host.Decodes(p, v))
+	return x.awaitCodec(x.host.Decodes(p, v))
+}
+
+// Decodes decodes p into v and sends the error, or nil.
+func (e *Env) Decodes(p payload.Payload, v any) <-chan error {
+	return apart(func() error { return e.Codecs.Decode(e.Base, p, v) })
+}
+
+// awaitCodec waits for what apart sends, or returns errStopped if that does not come in time.
+func (x *Execution) awaitCodec(done <-chan error) error {
+	err, back := await(x, done)
 	if !back {
 		return errStopped
 	}
 	return err
 }
 
-// Decodes decodes p into v and sends the error, or nil. See Execution.readable.
-func (e *Env) Decodes(p payload.Payload, v any) <-chan error {
+// apart calls a codec in a goroutine of its own, because it is user code that may call Goexit. It sends the error, or nil.
+func apart(codec func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() {
 		err := errGoexit
 		defer func() { done <- err }()
-		err = e.Codecs.Decode(e.Base, p, v)
+		err = codec()
 	}()
 	return done
 }

@@ -22,9 +22,8 @@ const (
 	finalFlushTimeout = 5 * time.Second // how long the end of an attempt waits for the last write
 )
 
-// A heart stores the progress that an attempt reports. Progress has a record of its own
-// outside the checkpoints, so that the history does not grow while an activity works. Each
-// write has the condition that the run still has the same owner.
+// A heart stores the progress that an attempt reports. Progress has a record of its own outside the checkpoints, so that the
+// history does not grow while an activity works. Each write has the condition that the run still has the same owner.
 type heart struct {
 	j *job
 

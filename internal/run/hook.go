@@ -184,8 +184,18 @@ func (o *operation) examineHook(open map[string]*journal.Hook) (err error) {
 	}
 	is.Name, is.Operation = o.name, o.id
 	h.is = &is
-	h.result, err = x.host.encode(signal.Opened{ID: is.ID, Token: h.token})
-	return err
+	var p payload.Payload
+	err = x.awaitCodec(apart(func() (err error) {
+		p, err = x.host.encode(signal.Opened{ID: is.ID, Token: h.token})
+		return err
+	}))
+	if err == errStopped { // p may still be written to
+		return err
+	}
+	if h.result = p; err != nil {
+		return &fault{reason: weft.ReasonBadDefinition, operation: o.id, name: o.name, cause: err}
+	}
+	return nil
 }
 
 // takesOver reports whether a hook that has a token belongs to the run, and nobody in this life has it.

@@ -62,9 +62,8 @@ func (x *Execution) continuationOf(err error) *continuation {
 // continues reports whether the function has ended with a continuation.
 func (x *Execution) continues() bool { return x.result != nil && x.result.next != nil }
 
-// continueAsNew commits the end of this life of the run and the beginning of the next one. done is
-// false if the run has changed, and the caller must decide again. If the next life belongs to
-// nobody yet, continueAsNew returns errParked.
+// continueAsNew commits the end of this life of the run and the beginning of the next one. done is false if the run has
+// changed, and the caller must decide again. If the next life belongs to nobody yet, continueAsNew returns errParked.
 func (x *Execution) continueAsNew() (done bool, err error) {
 	if err := x.read(); err != nil { // a function that never waits learns only here that the engine stops
 		return false, err
@@ -154,15 +153,14 @@ func (x *Execution) givenUp() []checkpoint.Event {
 	return events[:min(len(events), mostGivenUp)]
 }
 
-// move puts a pinned run on the active deployment, and reports whether that is another one. The
-// exceptions stay where they are: a child stays with its parent, and a run whose start named a
-// deployment stays there.
+// move puts a pinned run on the active deployment, and reports whether that is another one. The exceptions stay where they
+// are: a child stays with its parent, and a run whose start named a deployment stays there.
 func (x *Execution) move(l *journal.Life) (moves bool, err error) {
 	wf := l.Workflow
 	if !x.Definition.Pinned || wf.Deployment == "" || wf.Parent != nil || wf.KeepsChildren() {
 		return false, nil
 	}
-	a, err := outlast(x.Ctx, func() (*ActiveRecord, error) { return x.host.Active(x.Ctx) })
+	a, err := outlast(x.Ctx, x.host.Log, x.ID, func() (*ActiveRecord, error) { return x.host.Active(x.Ctx) })
 	if record.Damaged(err) {
 		return false, nil
 	}

@@ -18,9 +18,8 @@ import (
 // An operation is something that a branch started and that has, or will have, an outcome.
 // Only whoever has the turn may use it.
 //
-// Timers, receives and the cancellation request are passive: one gets an outcome only
-// while a branch waits for it. So a signal that loses a Select stays in the inbox, and a
-// timer that no branch waits for costs nothing.
+// Timers, receives and the cancellation request are passive: one gets an outcome only while a branch waits for it. So a
+// signal that loses a Select stays in the inbox, and a timer that no branch waits for costs nothing.
 type operation struct {
 	x        *Execution
 	kind     *kind
@@ -69,8 +68,7 @@ type outcome struct {
 	at       time.Time // when the outcome was recorded
 }
 
-// ID returns the operation's place in the workflow: "3", or "3.1" in the branch that
-// operation 3 started.
+// ID returns the operation's place in the workflow: "3", or "3.1" in the branch that operation 3 started.
 func (o *operation) ID() string { return o.id }
 
 // passive reports whether o can get an outcome only while a branch waits for it.
@@ -298,9 +296,8 @@ func (t *table) remove(o *operation) {
 	o.scope.busier(-1)
 }
 
-// putBack returns the signal that o is not going to consume after all. It also returns the
-// later signals of that name that other operations have found, so that all of them are
-// assigned again in order.
+// putBack returns the signal that o is not going to consume after all. It also returns the later signals of that name that
+// other operations have found, so that all of them are assigned again in order.
 func (t *table) putBack(o *operation) {
 	from := o.found.Seq
 	for _, other := range t.timed {
@@ -347,9 +344,8 @@ func (t *table) find(id string) (o *operation, late bool) {
 	return t.late[id], true
 }
 
-// ownerLost counts, for each operation with a call that was due at the time at, that the
-// previous owner may have started an attempt. It leaves out those that begin with the reset of
-// the number before, or with a later one; 0 leaves out none.
+// ownerLost counts, for each operation with a call that was due at the time at, that the previous owner may have started an
+// attempt. It leaves out those that begin with the reset of the number before, or with a later one; 0 leaves out none.
 func (t *table) ownerLost(at time.Time, before int) {
 	for o := range t.all() {
 		if o.call != nil && !o.held() && !o.due.After(at) && (before == 0 || o.reset < before) {

@@ -8,26 +8,21 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 )
 
-// A run can kill the process that executes it, for example by an activity that exhausts the
-// memory, and it can do so in every process. Many runs are executed when a process dies. Any
-// of them may be the cause, or none: the process may have been killed from outside. So each
-// run counts the deaths of its owners, and a run with too many is a suspect. Suspects are
-// quarantined: they are executed after all other runs, in groups, those with fewer deaths
-// first. Each death halves a group, so the run that kills is soon executed alone. A run whose
-// process dies again and again while the run is alone is held.
+// A run can kill the process that executes it, for example by an activity that exhausts the memory, and it can do so in
+// every process. Many runs are executed when a process dies. Any of them may be the cause, or none: the process may have
+// been killed from outside. So each run counts the deaths of its owners, and a run with too many is a suspect. Suspects are
+// quarantined: they are executed after all other runs, in groups, those with fewer deaths first. Each death halves a group,
+// so the run that kills is soon executed alone. A run whose process dies again and again while the run is alone is held.
 //
-// A run is cleared when it has passed the place where it died: every attempt that may have
-// been in flight has been made again and has returned. Recording something else meanwhile,
-// such as a timer beside such an attempt, does not clear it.
+// A run is cleared when it has passed the place where it died: every attempt that may have been in flight has been made
+// again and has returned. Recording something else meanwhile, such as a timer beside such an attempt, does not clear it.
 
 const (
-	// SuspectAfter is the number of deaths after which a run is a suspect. So two kills
-	// from outside do not affect any run.
+	// SuspectAfter is the number of deaths after which a run is a suspect. So two kills from outside do not affect any run.
 	SuspectAfter = 3
 
-	// holdAfter is the number of deaths after which a run is held, if it was the only
-	// suspect executed in the last aloneAtLeast of them. Once is not enough: the process
-	// may have been killed from outside just then.
+	// holdAfter is the number of deaths after which a run is held, if it was the only suspect executed in the last
+	// aloneAtLeast of them. Once is not enough: the process may have been killed from outside just then.
 	holdAfter    = 10
 	aloneAtLeast = 3
 
@@ -35,8 +30,7 @@ const (
 	ForgetAfter = time.Hour
 )
 
-// A Probation is the state of a run whose owner has died. It ends when the run has passed
-// the place where it died.
+// A Probation is the state of a run whose owner has died. It ends when the run has passed the place where it died.
 type Probation struct {
 	Deaths int
 	Fresh  bool      // its last owner died; false if it was parked since
@@ -48,9 +42,8 @@ type Probation struct {
 	returned bool         // an attempt has returned, or none was in flight
 }
 
-// list sets inFlight: the operations that the branches have started when everything durable
-// is delivered. It omits those that wait for an operator, and those that become due only
-// after this execution began.
+// list sets inFlight: the operations that the branches have started when everything durable is delivered. It omits those
+// that wait for an operator, and those that become due only after this execution began.
 func (t *Probation) list(x *Execution) {
 	if t.listed {
 		return
@@ -80,9 +73,8 @@ func (t *Probation) shown() bool {
 // asksPerson reports whether o waits for an operator.
 func (o *operation) asksPerson() bool { return o.held() || o.keyed != nil && o.keyed.parked }
 
-// rest returns how much longer the run must be executed until its deaths are reset. If it
-// has been claimed alone, it is until the count of such claims is reset. rest returns false
-// if the run is no suspect. wf is its record.
+// rest returns how much longer the run must be executed until its deaths are reset. If it has been claimed alone, it is
+// until the count of such claims is reset. rest returns false if the run is no suspect. wf is its record.
 func (t *Probation) rest(wf *journal.Workflow) (time.Duration, bool) {
 	switch {
 	case t == nil || t.Deaths < SuspectAfter:
@@ -152,9 +144,8 @@ func (x *Execution) parkDeaths(wf *journal.Workflow) {
 	}
 }
 
-// LongestWait is how long the next group waits for a suspect with so many deaths. A run
-// that takes longer than that to kill its process dies with others once more, and the
-// wait doubles.
+// LongestWait is how long the next group waits for a suspect with so many deaths. A run that takes longer than that to kill
+// its process dies with others once more, and the wait doubles.
 func LongestWait(deaths int) time.Duration {
 	return min(time.Second/4<<min(deaths, 20), ForgetAfter)
 }

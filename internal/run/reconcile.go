@@ -19,9 +19,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A reconciliation is the additional state of an operation with an idempotency key: what
-// is known of its effect. Package reconcile decides what follows from that. The code here
-// reads the record, carries out the decisions and writes them.
+// A reconciliation is the additional state of an operation with an idempotency key: what is known of its effect. Package
+// reconcile decides what follows from that. The code here reads the record, carries out the decisions and writes them.
 type reconciliation struct {
 	key   string
 	input []byte // digest of the input's plaintext
@@ -47,8 +46,7 @@ type reconciliation struct {
 	parked bool      // it waits for an operator
 }
 
-// A sealed record is an operation's record as a commit writes it, and what to do when that
-// is durable.
+// A sealed record is an operation's record as a commit writes it, and what to do when that is durable.
 type sealed struct {
 	reconcile.Record
 	op  *operation
@@ -56,9 +54,8 @@ type sealed struct {
 	why string
 }
 
-// reconciliation makes the reconciliation of a call with a key. input is the digest of the
-// call's input, or err says why there is none. That error, or an invalid key, holds the
-// run: it continues with corrected code.
+// reconciliation makes the reconciliation of a call with a key. input is the digest of the call's input, or err says why
+// there is none. That error, or an invalid key, holds the run: it continues with corrected code.
 func (r *Handle) reconciliation(c *activity.Call, operation string, input []byte, err error) *reconciliation {
 	k := &reconciliation{input: input}
 	if c.Key != nil {
@@ -78,8 +75,7 @@ func (r *Handle) reconciliation(c *activity.Call, operation string, input []byte
 	return k
 }
 
-// dispatched applies the event that an attempt is dispatched. If this execution recorded
-// the event, it makes the attempt.
+// dispatched applies the event that an attempt is dispatched. If this execution recorded the event, it makes the attempt.
 func (o *operation) dispatched(e logged) error {
 	k := o.keyed
 	asked := describe(o.kind.name, o.name)
@@ -123,8 +119,7 @@ func (t *table) takeUp() {
 	}
 }
 
-// setOut begins a reconciled operation: with its first attempt, or by reading the record of
-// the last one.
+// setOut begins a reconciled operation: with its first attempt, or by reading the record of the last one.
 func (o *operation) setOut() {
 	k := o.keyed
 	if k.sent {
@@ -261,8 +256,7 @@ func (x *Execution) rereadOf(o *operation) error {
 	return nil
 }
 
-// withdraw takes an operator's answer out of o's record. What has happened to o's attempt
-// meanwhile is handled after that.
+// withdraw takes an operator's answer out of o's record. What has happened to o's attempt meanwhile is handled after that.
 func (x *Execution) withdraw(o *operation, why string) {
 	k := o.keyed
 	came := k.came()
@@ -283,10 +277,9 @@ func (k *reconciliation) withdrawing() bool {
 	return k.happened != nil && k.happened.What == reconcile.Undecodable
 }
 
-// unreadableAnswer returns why an operator's answer in o's record is rejected: its result
-// cannot be decoded into the result type of the activity. It returns "" for any other
-// record. Only the run's owner checks this, because the engine that resolved the operation
-// may not know the type.
+// unreadableAnswer returns why an operator's answer in o's record is rejected: its result cannot be decoded into the result
+// type of the activity. It returns "" for any other record. Only the run's owner checks this, because the engine that
+// resolved the operation may not know the type.
 func (x *Execution) unreadableAnswer(o *operation, r reconcile.Record) (why string, err error) {
 	if !r.Settled || !r.HasResult {
 		return "", nil
@@ -314,8 +307,7 @@ func (k *reconciliation) came() (hs []reconcile.Happened) {
 	})
 }
 
-// underWay reports whether o has an attempt that is in progress and has not timed out, or
-// is about to begin.
+// underWay reports whether o has an attempt that is in progress and has not timed out, or is about to begin.
 func (o *operation) underWay() bool {
 	return o.working != nil && !o.working.told || slices.Contains(o.x.Ops.queued, o)
 }
@@ -343,8 +335,7 @@ func (t *table) outdate(o *operation) {
 	}
 }
 
-// outdateAll marks all records to be read again, because another writer may have changed
-// them.
+// outdateAll marks all records to be read again, because another writer may have changed them.
 func (t *table) outdateAll() {
 	for o := range t.all() {
 		if o.keyed != nil {
@@ -359,8 +350,7 @@ func (t *table) outdateAll() {
 // follow decides what to do for o after h has happened. If h must be durable first, o
 // becomes pending, and the next checkpoint decides.
 //
-// A result that came late is recorded before an answer of the verifier is decided on: the
-// two are compared.
+// A result that came late is recorded before an answer of the verifier is decided on: the two are compared.
 func (x *Execution) follow(o *operation, h reconcile.Happened) {
 	k := o.keyed
 	if k.happened != nil {
@@ -394,8 +384,7 @@ func (x *Execution) timeAt(o *operation, at time.Time) {
 	}
 }
 
-// reconciledAnswer processes an attempt's answer. An answer that comes after the attempt has
-// timed out is evidence only.
+// reconciledAnswer processes an attempt's answer. An answer that comes after the attempt has timed out is evidence only.
 func (x *Execution) reconciledAnswer(o *operation, by *attempt, a *answer, returned bool) {
 	late := by.told
 	by.told = true
@@ -411,9 +400,8 @@ func (x *Execution) reconciledAnswer(o *operation, by *attempt, a *answer, retur
 	}
 }
 
-// cameLate notes the result of an attempt that had timed out. If the verifier has said since
-// that the attempt did not complete, and the next one waits for this one to return, the
-// verifier is called again.
+// cameLate notes the result of an attempt that had timed out. If the verifier has said since that the attempt did not
+// complete, and the next one waits for this one to return, the verifier is called again.
 func (x *Execution) cameLate(o *operation, a *answer) {
 	k := o.keyed
 	h := a.happened()
@@ -472,22 +460,19 @@ func (x *Execution) verify(o *operation) {
 	timeout := o.call.Policy.VerifyTimeout
 	info := x.info(o)
 	info.Phase, info.FencingToken, info.Deadline = activity.PhaseVerify, x.Hold.Head, x.host.Now().Add(timeout)
-	tell := func(v activity.Verdict, returned bool) {
+	tell := func(v activity.Verdict, result reconcile.Payload, returned bool) {
 		v.Reason = payload.Recordable(v.Reason)
-		answer := &verdict{Verdict: v, of: q, began: began}
-		if v.State == activity.StateCompletedWithResult {
-			answer.result = x.host.Payload(v.Result)
-			answer.result.Digest = plaintextDigest(answer.result.Codec, v.Result)
-		}
-		x.Post(verified{o, answer, returned})
+		x.Post(verified{o, &verdict{Verdict: v, of: q, result: result, began: began}, returned})
 	}
 	expiry := time.AfterFunc(timeout, func() {
 		cancel(activity.ErrTimeout)
-		tell(activity.Verdict{State: activity.StateIndeterminate, Reason: fmt.Sprintf("the verifier timed out after %v", timeout)}, false)
+		why := fmt.Sprintf("the verifier timed out after %v", timeout)
+		tell(activity.Verdict{State: activity.StateIndeterminate, Reason: why}, reconcile.Payload{}, false)
 	})
 	heart := &reader{x: x, op: o, wf: x.Hold.Workflow, ctx: ctx}
 	go func() {
 		defer x.attempts.Done()
+		var result reconcile.Payload // encoded as part of the call: a codec is user code, too
 		verify := func(ctx context.Context) (a activity.Answer, err error) {
 			in, err := o.given()
 			if err != nil {
@@ -499,12 +484,18 @@ func (x *Execution) verify(o *operation) {
 			if err = context.Cause(x.Ctx); err == nil { // as for an attempt: see Execution.call
 				a, err = o.call.Verify(inner, in)
 			}
+			if err == nil && a != nil {
+				if v := a.Verdict(); v.State == activity.StateCompletedWithResult {
+					result = x.host.Payload(v.Result)
+					result.Digest = plaintextDigest(result.Codec, v.Result)
+				}
+			}
 			returned = true
 			return a, err
 		}
 		reconcile.Ask(activity.NewContext(ctx, info, heart), verify, func(v activity.Verdict) {
 			expiry.Stop()
-			tell(v, true)
+			tell(v, result, true)
 			cancel(nil)
 		})
 	}()
@@ -519,9 +510,8 @@ func (e *Env) Payload(v any) reconcile.Payload {
 	return reconcile.Payload{Codec: p.Codec, Data: p.Data}
 }
 
-// plaintextDigest returns the digest by which a result that was encoded by codec is compared
-// with another. It returns nil for JSON, whose digest is that of the encoded bytes, and for a
-// value that has none.
+// plaintextDigest returns the digest by which a result that was encoded by codec is compared with another. It returns nil
+// for JSON, whose digest is that of the encoded bytes, and for a value that has none.
 func plaintextDigest(codec string, v any) []byte {
 	if codec == "" {
 		return nil
@@ -530,8 +520,7 @@ func plaintextDigest(codec string, v any) []byte {
 	return sum
 }
 
-// readVerdict processes a verifier's answer. Each call counts once, and only while o is still
-// to be verified.
+// readVerdict processes a verifier's answer. Each call counts once, and only while o is still to be verified.
 func (x *Execution) readVerdict(o *operation, v *verdict, returned bool) {
 	q := v.of
 	told := q.told
@@ -585,8 +574,7 @@ func (t *table) pend(o *operation) {
 	}
 }
 
-// recorded returns the record to be written for o, and its event. The record is nil if there
-// is nothing to be recorded now.
+// recorded returns the record to be written for o, and its event. The record is nil if there is nothing to be recorded now.
 func (x *Execution) recorded(o *operation, now time.Time) (*sealed, checkpoint.Event) {
 	k := o.keyed
 	s, e := &sealed{op: o}, o.event("")
@@ -706,9 +694,8 @@ func (s *sealed) seal(c *journal.Change) error {
 	return nil
 }
 
-// release returns a change that records, on a clean shutdown, how long this owner has waited
-// for effects that may still happen. The next owner then waits only for the rest. It also
-// updates the reconciliations to the records that it returns.
+// release returns a change that records, on a clean shutdown, how long this owner has waited for effects that may still
+// happen. The next owner then waits only for the rest. It also updates the reconciliations to the records that it returns.
 func (x *Execution) release() (c journal.Change, err error) {
 	now, mono := x.time(), time.Now()
 	for o := range x.Ops.all() {
@@ -736,8 +723,7 @@ func (x *Execution) release() (c journal.Change, err error) {
 //   - unresponsive attempts, and those that have returned after all;
 //   - a call that could not be undone.
 //
-// The actions of operators that the decision records are removed from it. It returns nil if
-// nothing changes.
+// The actions of operators that the decision records are removed from it. It returns nil if nothing changes.
 func (x *Execution) askFor(d *decision, now time.Time) *journal.Workflow {
 	if len(d.reconciled)+len(d.responsiveness)+len(x.Hold.Workflow.Verbs) == 0 && d.undone == nil {
 		return nil

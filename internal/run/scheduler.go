@@ -63,10 +63,12 @@ type result struct {
 	err   error
 	stack string // stack of a panic
 
-	// Only of the workflow function.
-	encoded payload.Payload // value, encoded
-	next    *continuation   // in err; nil: there is none
-	begun   int             // the number of its last operation
+	// Only of the workflow function, and of an update.
+	encoded   payload.Payload // value, encoded
+	failed    payload.Failure // err, as it is recorded
+	cancelled bool            // err is ErrCancelled
+	next      *continuation   // in err; nil: there is none
+	begun     int             // the number of its last operation
 }
 
 func (t *turns) init(x *Execution) {
@@ -121,6 +123,13 @@ func (b *branch) run() {
 	t := &b.x.turns
 	var r *result
 	defer func() {
+		if !t.gone() && t.branches[b] { // end has called user code, which has ended the goroutine
+			t.end(b, &result{err: errGoexit})
+		}
+		b.active.Store(false)
+		t.yield()
+	}()
+	defer func() {
 		if r == nil {
 			p := recover()
 			switch {
@@ -137,8 +146,6 @@ func (b *branch) run() {
 		if !t.gone() {
 			t.end(b, r)
 		}
-		b.active.Store(false)
-		t.yield()
 	}()
 	value, err := b.body(&Handle{x: b.x, b: b, scope: b.scope})
 	if !t.unwinding {
@@ -147,13 +154,13 @@ func (b *branch) run() {
 }
 
 // end removes b and passes its result on: to the run, or to the operation that started it.
-// If r is nil, b was unwound and has no result.
+// If r is nil, b was unwound and has no result. Where it calls user code, nothing is changed yet.
 func (t *turns) end(b *branch, r *result) {
-	delete(t.branches, b)
 	switch {
 	case r == nil:
 	case b.of == nil:
-		r.encode(t.x) // at once: other branches may still modify the value
+		r.encode(t.x, t.x.Definition.Errors)
+		r.cancelled = isCancelled(r.err)
 		if r.begun = b.begun; r.stack == "" {
 			r.next = t.x.continuationOf(r.err)
 		}
@@ -168,6 +175,7 @@ func (t *turns) end(b *branch, r *result) {
 	default:
 		b.of.settle(outcome{value: r.value})
 	}
+	delete(t.branches, b)
 }
 
 // failure returns the error of a branch, with the stack if it panicked.
@@ -284,9 +292,8 @@ func (t *turns) runBranches() error {
 	return nil
 }
 
-// turn lets b run until it waits or ends. It blocks as long as user code does not return to
-// the engine. If the run must be released meanwhile, it waits no longer than StopTimeout
-// and then returns false.
+// turn lets b run until it waits or ends. It blocks as long as user code does not return to the engine. If the run must be
+// released meanwhile, it waits no longer than StopTimeout and then returns false.
 func (t *turns) turn(b *branch) bool {
 	if t.gone() || !t.branches[b] {
 		return !t.gone()
@@ -338,9 +345,8 @@ func (t *turns) unwind(err error) {
 	t.endBranches()
 }
 
-// endBranches ends the remaining branches, one at a time. It returns false if one of them
-// does not return to the engine. That one may still be executed, and reads t: then nothing of t may be
-// changed any more.
+// endBranches ends the remaining branches, one at a time. It returns false if one of them does not return to the engine.
+// That one may still be executed, and reads t: then nothing of t may be changed any more.
 func (t *turns) endBranches() bool {
 	if t.gone() {
 		return false
@@ -368,10 +374,14 @@ func (x *Execution) cause() error {
 	return errHeld
 }
 
-// encode encodes the value once, and makes a failure to do so the result's error.
-func (r *result) encode(x *Execution) {
+// encode encodes the value, and makes a failure to do so the result's error. It does so at once: other branches
+// may still modify the value, and the driver calls no user code.
+func (r *result) encode(x *Execution, sentinels []error) {
 	if r.err == nil {
 		r.encoded, r.err = x.host.encode(r.value)
+	}
+	if r.err != nil {
+		r.failed = payload.FailureOf(r.err, r.stack, sentinels)
 	}
 }
 
@@ -383,9 +393,9 @@ func (r *result) output(x *Execution) *journal.Output {
 		return out
 	}
 	out.Status = checkpoint.StatusFailed
-	if x.cancelled != nil && isCancelled(r.err) {
+	if x.cancelled != nil && r.cancelled {
 		out.Status = checkpoint.StatusCancelled
 	}
-	payload.FailureOf(r.err, r.stack, x.Definition.Errors).Onto(out)
+	r.failed.Onto(out)
 	return out
 }

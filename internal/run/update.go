@@ -23,16 +23,14 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// An update is a call of a handler that a workflow function has registered. It goes through three
-// commits at most.
+// An update is a call of a handler that a workflow function has registered. It goes through three commits at most.
 //
-// Whoever calls it admits it: he stores it (upd), unless the run is in his engine and takes it from
-// memory. When all branches wait, and all events are delivered, the driver calls the check of the
-// handler. If that refuses the update, the driver stores the refusal (upr), which is no checkpoint, so
-// nothing is in the history. Otherwise a checkpoint accepts the update, with its input. When that event
-// is delivered, the update's function begins, in a branch of its own. In a replay the function is in the
-// same place then, and the handler is registered. When the branch has ended, the next checkpoint stores
-// the answer (upr).
+// Whoever calls it admits it: he stores it (upd), unless the run is in his engine and takes it from memory. When all
+// branches wait, and all events are delivered, the driver calls the check of the handler. If that refuses the update, the
+// driver stores the refusal (upr), which is no checkpoint, so nothing is in the history. Otherwise a checkpoint accepts the
+// update, with its input. When that event is delivered, the update's function begins, in a branch of its own. In a replay
+// the function is in the same place then, and the handler is registered. When the branch has ended, the next checkpoint
+// stores the answer (upr).
 
 // Limits of updates.
 const (
@@ -183,8 +181,7 @@ func (r *Handle) HandleUpdate(name string, errs []error, check func(decode func(
 	return nil
 }
 
-// handlesUpdates reports whether the function answers updates: it does until it has returned, or is
-// asked to stop.
+// handlesUpdates reports whether the function answers updates: it does until it has returned, or is asked to stop.
 func (x *Execution) handlesUpdates() bool {
 	return len(x.updates.handlers) > 0 && x.result == nil && x.Hold.Workflow.Cancel == nil && x.undoing.status == ""
 }
@@ -222,8 +219,7 @@ func (u *updates) cut(x *Execution) {
 	}
 }
 
-// lookForUpdates reads the updates that wait, if there may be new ones, and the records of those that
-// are to be answered.
+// lookForUpdates reads the updates that wait, if there may be new ones, and the records of those that are to be answered.
 func (x *Execution) lookForUpdates() error {
 	u := &x.updates
 	for _, o := range u.open {
@@ -341,20 +337,22 @@ func (x *Execution) check(h *handler, c *UpdateCall) (refusal *payload.Failure, 
 	done := make(chan *payload.Failure, 1)
 	go func() {
 		x.label()
-		err := errGoexit
-		defer func() {
-			stack := ""
-			if p := recover(); p != nil {
-				err, stack = payload.Panicked(p), string(debug.Stack())
-			}
-			if err == nil {
-				done <- nil
-				return
-			}
+		why := &payload.Failure{Message: errGoexit.Error()}
+		refused := func(err error, stack string) {
 			f := payload.FailureOf(err, stack, h.errors)
-			done <- &f
+			why = &f
+		}
+		defer func() { done <- why }()
+		defer func() {
+			if p := recover(); p != nil {
+				refused(payload.Panicked(p), string(debug.Stack()))
+			}
 		}()
-		err = h.check(func(v any) error { return x.host.Codecs.Decode(x.host.Base, c.Input, v) })
+		if err := h.check(func(v any) error { return x.host.Codecs.Decode(x.host.Base, c.Input, v) }); err != nil {
+			refused(err, "")
+		} else {
+			why = nil
+		}
 	}()
 	refusal, back := await(x, done)
 	if !back {
@@ -501,16 +499,14 @@ func (x *Execution) beginUpdate(e logged) error {
 	return nil
 }
 
-// ended notes what the function of an update has returned. It is encoded at once: other branches may
-// still change it.
+// ended notes what the function of an update has returned.
 func (u *updating) ended(x *Execution, r *result) {
 	if u.answer != nil {
 		return
 	}
-	r.encode(x)
+	r.encode(x, slices.Concat(u.handler.errors, UpdateErrors))
 	u.answer = &acceptance.Answer{State: acceptance.Completed, Codec: r.encoded.Codec, Data: r.encoded.Data}
-	if r.err != nil {
-		f := payload.FailureOf(r.err, r.stack, slices.Concat(u.handler.errors, UpdateErrors))
+	if f := r.failed; r.err != nil {
 		u.answer = &acceptance.Answer{State: acceptance.Failed, Error: f.Message, Stack: f.Stack, Sentinel: f.Sentinel}
 	}
 }

@@ -112,7 +112,7 @@ func (l *Incarnation) register(ctx context.Context) error {
 func (l *Incarnation) readFloor(ctx context.Context) error {
 	ctx, cancel := merged(ctx, l.ctx)
 	defer cancel()
-	f, err := meta.LoadFloor(ctx, run.RetryReads{Storage: l.Worker.Store})
+	f, err := meta.LoadFloor(ctx, run.RetryReads{Storage: l.Worker.Store, Log: l.Worker.Log})
 	if err != nil {
 		return err
 	}
