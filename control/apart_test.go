@@ -157,7 +157,7 @@ func TestWebhooks(t *testing.T) {
 }
 
 // What the audit and Observe know of a webhook is what the handler answered. Refusals of one network
-// are counted together. A panic of Observe keeps no place from others.
+// are counted together. A panic of Observe changes no answer, and keeps no place from others.
 func TestWebhooksAreAccountedAfterwards(t *testing.T) {
 	var reports []Report
 	boom := false
@@ -183,7 +183,19 @@ func TestWebhooksAreAccountedAfterwards(t *testing.T) {
 		t.Errorf("got the reports %+v", reports)
 	}
 	boom = true
-	post()
+	func() {
+		defer func() {
+			if p := recover(); p != nil {
+				t.Errorf("a panic of Observe reached the server: %v", p)
+			}
+		}()
+		answers.Handler(s.plane).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/webhooks/acme", strings.NewReader("x")))
+	}()
+	w := httptest.NewRecorder()
+	answers.Handler(s.plane).ServeHTTP(w, httptest.NewRequest("GET", "/v1/health", nil))
+	if w.Code != http.StatusOK {
+		t.Errorf("although Observe panics, the answer is %d, want 200", w.Code)
+	}
 	if n := s.plane.webhooks.Count(); n != 0 {
 		t.Errorf("%d places are not free", n)
 	}

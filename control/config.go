@@ -62,7 +62,7 @@ type Config struct {
 	// Guard, if not nil, is checked by New. See GuardFromEnv.
 	Guard *Guard
 
-	// Observe, if not nil, is called after each operation, in its goroutine.
+	// Observe, if not nil, is called after each operation, in its goroutine. If it panics, that is logged.
 	Observe func(ctx context.Context, r Report)
 
 	// Logger gets messages for operators. The default is slog.Default().

@@ -65,21 +65,27 @@ func (p *Plane) ready(ctx context.Context) readiness {
 		case <-ctx.Done():
 			return readiness{}
 		}
-		if r := p.probe.last.Load(); r == nil || time.Since(r.at) >= readyFor {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyPatience)
-			r := readiness{}
-			_, err := p.env.Store.Get(ctx, keys.ControlHits()) // any record: the store answers, whatever that has
-			r.store = err == nil || errors.Is(err, storage.ErrNotFound)
-			if r.store {
-				engines, _ := p.env.Engine.Engines(ctx) // with those that are not damaged
-				r.engine = slices.ContainsFunc(engines, func(e engine.EngineInfo) bool { return e.Alive })
-			}
-			cancel()
-			r.at = time.Now()
-			p.probe.last.Store(&r)
-		}
-		<-p.probe.asking
+		p.ask(ctx)
 	}
+}
+
+// ask asks the store, unless another request has meanwhile. It ends the caller's asking, also if the store panics.
+func (p *Plane) ask(ctx context.Context) {
+	defer func() { <-p.probe.asking }()
+	if r := p.probe.last.Load(); r != nil && time.Since(r.at) < readyFor {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyPatience)
+	defer cancel()
+	r := readiness{}
+	_, err := p.env.Store.Get(ctx, keys.ControlHits()) // any record: the store answers, whatever that has
+	r.store = err == nil || errors.Is(err, storage.ErrNotFound)
+	if r.store {
+		engines, _ := p.env.Engine.Engines(ctx) // with those that are not damaged
+		r.engine = slices.ContainsFunc(engines, func(e engine.EngineInfo) bool { return e.Alive })
+	}
+	r.at = time.Now()
+	p.probe.last.Store(&r)
 }
 
 // getReady says whether requests can be served. A plane whose engine executes nothing serves

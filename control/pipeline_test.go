@@ -2,11 +2,14 @@ package control_test
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -271,6 +274,30 @@ func TestReadyWithADamagedRecord(t *testing.T) {
 	if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(keys.ControlHits(), []byte("garbage"))}}); err != nil {
 		t.Fatal(err)
 	}
+	x.do("GET", "/v1/ready", "", nil).is(200)
+}
+
+// A panicking store panics when the record is read that health.ready asks for, while it is broken.
+type panicking struct {
+	*memory.Store
+	broken atomic.Bool
+}
+
+func (p *panicking) Get(ctx context.Context, key []byte) ([]byte, error) {
+	if p.broken.Load() && bytes.Equal(key, keys.ControlHits()) {
+		panic("the store is broken")
+	}
+	return p.Store.Get(ctx, key)
+}
+
+// A store that panics once does not keep later requests from asking it.
+func TestReadyAfterAPanic(t *testing.T) {
+	s := &panicking{Store: new(memory.Store)}
+	x := serve(t, s)
+	s.broken.Store(true)
+	x.do("GET", "/v1/ready", "", nil).is(500)
+	s.broken.Store(false)
+	x.client.Timeout = 10 * time.Second
 	x.do("GET", "/v1/ready", "", nil).is(200)
 }
 

@@ -336,6 +336,11 @@ func (p *Plane) account(ctx context.Context, c *operation.Call, a operation.Answ
 		if c.Who != nil {
 			r.KeyID = c.Who.ID
 		}
+		defer func() {
+			if p := recover(); p != nil {
+				c.Log.Error("Config.Observe panicked", "panic", p)
+			}
+		}()
 		p.config.Observe(ctx, r)
 	}
 }

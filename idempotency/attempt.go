@@ -40,20 +40,13 @@ type attempt struct {
 	open     time.Time     // until then, what Run of this attempt or one before has sent may take effect; zero: nothing may
 }
 
-// Limits of the time for which a caller waits for the store.
 const (
-	claimPatience = 5 * time.Second
-	endPatience   = time.Second
+	claimPatience = 5 * time.Second // for which a caller waits for the store at least, to take its claim
+	endPatience   = time.Second     // likewise, to take the end of its attempt
+	verifierGrace = time.Second     // for which a verifier that is late is waited for, whatever it answers
+	owed          = 64 << 20        // bytes of results that are kept in memory until the store takes them
+	mostDebts     = 1000            // outcomes that wait for the store; above it nothing is claimed
 )
-
-// verifierGrace is how long a verifier that is late is waited for, whatever it answers.
-const verifierGrace = time.Second
-
-// owed is how many bytes of results are kept in memory until the store takes them.
-const owed = 64 << 20
-
-// mostDebts is how many outcomes may wait for the store. Above it nothing is claimed.
-const mostDebts = 1000
 
 // make makes the attempt. It is not done if the claim was refused, or its lease was lost, before
 // anything was run: then the caller decides anew.
@@ -194,8 +187,7 @@ func (a *attempt) claiming(ctx context.Context) (*entry.Change, error) {
 	return c, a.source.Advance(c, a.source.Taken(e, a.hash))
 }
 
-// readFormer reads the order of the source in whose slot the key is, if the definition gives another
-// source now, or none.
+// readFormer reads the order of the source in whose slot the key is, if the definition gives another source now, or none.
 func (a *attempt) readFormer(ctx context.Context) error {
 	b := a.before
 	if b == nil || b.OrderSource == "" || a.order != nil && a.order.source == b.OrderSource {
@@ -410,8 +402,7 @@ func (a *attempt) mayBeLate() time.Duration {
 	return saturate.Add(max(time.Until(a.deadline), 0), a.settle)
 }
 
-// verifyFirst asks the verifier what became of an earlier attempt. It has not ended if the effect is to
-// be run.
+// verifyFirst asks the verifier what became of an earlier attempt. It has not ended if the effect is to be run.
 func (a *attempt) verifyFirst(ctx context.Context) (outcome, bool) {
 	v := a.ask(ctx, a.before.Attempt, a.claim.Epoch)
 	if v.State == activity.StateNotCompleted {

@@ -216,9 +216,8 @@ func identify(j *job, request any) (err error) {
 	return nil
 }
 
-// same says whether e was made for the request of j. A field that was added to the type of the
-// request since then makes no other request, so the stored one is also compared as today's code
-// would have it, if that loses nothing of it.
+// same says whether e was made for the request of j. A field that was added to the type of the request since then makes no
+// other request, so the stored one is also compared as today's code would have it, if that loses nothing of it.
 func (l *Ledger) same(ctx context.Context, j *job, e *entry.Entry) bool {
 	if e.Fingerprint == j.fingerprint {
 		return true

@@ -114,12 +114,11 @@ func (l *Ledger) latch(j *job) (lt *latch, came int, leads bool) {
 
 // begins says that the leader begins a call of the store that may tell an outcome. There is no latch in a transaction.
 func (l *core) begins(lt *latch) {
-	if lt == nil {
-		return
+	if lt != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		lt.begun++
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	lt.begun++
 }
 
 func (l *Ledger) unlatch(j *job, lt *latch, o outcome) {
@@ -235,8 +234,7 @@ func (l *Ledger) lead(ctx context.Context, until time.Time, j *job, lt *latch) (
 	}
 }
 
-// situation reads everything that the decision depends on. left is how long the effect of a dead
-// holder may still happen.
+// situation reads everything that the decision depends on. left is how long the effect of a dead holder may still happen.
 func (l *Ledger) situation(ctx context.Context, j *job) (s entry.Situation, left time.Duration, err error) {
 	s = entry.Situation{TakeOver: j.policy == TakeOver, Verify: j.policy == VerifyOrHold, Ordered: j.order != nil}
 	if s.Entry, err = l.get(ctx, j.key, j.hash); err != nil {

@@ -150,8 +150,7 @@ func (p Policies) Batch(window time.Duration) time.Duration {
 	return max(saturate.Add(window, day), retention(p.WithDefaults().TTL.BatchDays, day))
 }
 
-// retention returns n units, cut to the longest time.Duration. If n is negative, so is the result, which
-// Checks refuse.
+// retention returns n units, cut to the longest time.Duration. If n is negative, so is the result, which Checks refuse.
 func retention(n int, unit time.Duration) time.Duration {
 	if n < 0 {
 		return -unit
@@ -217,8 +216,7 @@ func listProblems(list, required []string, canonical func(string) (string, bool)
 
 func logField(s string) (string, bool) { return s, logFields[s] != nil }
 
-// headerName returns the canonical form of the name of a header field, and whether it is one (RFC 9110,
-// section 5.6.2).
+// headerName returns the canonical form of the name of a header field, and whether it is one (RFC 9110, section 5.6.2).
 func headerName(s string) (string, bool) {
 	const others = "!#$%&'*+-.^_`|~"
 	ok := s != "" && !strings.ContainsFunc(s, func(r rune) bool {

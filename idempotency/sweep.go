@@ -28,8 +28,7 @@ func (l *Ledger) sweeps() {
 	}
 }
 
-// sweep removes leases of dead holders, and entries that are due. It returns how many entries it
-// removed.
+// sweep removes leases of dead holders, and entries that are due. It returns how many entries it removed.
 func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 	l.dropAsked()
 	compared, err := l.holders.ObserveAll(ctx)

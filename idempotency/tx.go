@@ -46,8 +46,7 @@ func wraps(s, inner storage.Storage) bool {
 	return true
 }
 
-// refusals is how often a claim in a transaction is decided anew. Each time somebody else has changed
-// the key meanwhile.
+// refusals is how often a claim in a transaction is decided anew. Each time somebody else has changed the key meanwhile.
 const refusals = 100
 
 // staged makes one call in a transaction.

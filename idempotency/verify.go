@@ -73,8 +73,7 @@ func (a *attempt) forgetAsked() {
 	delete(a.asked, a.hash)
 }
 
-// trusted says whether the effect of the attempt before, if the verifier does not see it, can no longer
-// happen.
+// trusted says whether the effect of the attempt before, if the verifier does not see it, can no longer happen.
 func (a *attempt) trusted() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -108,12 +108,7 @@ func (r *rates) permit(ctx context.Context, who *operation.Principal) (Allowance
 		case <-ctx.Done():
 			return Allowance{}, operation.StoreUnavailable(context.Cause(ctx))
 		}
-		err := error(nil)
-		if _, done, _ := k.peek(time.Now()); !done { // another request may have taken some meanwhile
-			err = r.refill(ctx, k, who)
-		}
-		<-k.taking
-		if err != nil {
+		if err := r.refillOnce(ctx, k, who); err != nil {
 			return Allowance{}, operation.Explain(err, false)
 		}
 	}
@@ -162,6 +157,15 @@ func (k *rate) peek(now time.Time) (window int64, done bool, _ *operation.Proble
 	defer k.mu.Unlock()
 	current := k.window >= windowOf(now) && k.window <= windowOf(now)+1
 	return k.window, current && (k.left > 0 || k.exhausted), nil
+}
+
+// refillOnce takes permits from the store, unless another request has meanwhile. It ends the caller's taking, also if the store panics.
+func (r *rates) refillOnce(ctx context.Context, k *rate, who *operation.Principal) error {
+	defer func() { <-k.taking }()
+	if _, done, _ := k.peek(time.Now()); done {
+		return nil
+	}
+	return r.refill(ctx, k, who)
 }
 
 // refill takes permits from the store.

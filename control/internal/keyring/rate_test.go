@@ -1,10 +1,16 @@
 package keyring
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/weft-go/weft/control/internal/operation"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
 )
 
 // HTTP-84, HTTP-86, T-16: how many permits a process takes, of which window.
@@ -52,6 +58,40 @@ func TestTakeNeverGrantsMoreThanTheLimit(t *testing.T) {
 			if granted[got.window] > limit {
 				t.Fatalf("of window %d %d are granted, the limit is %d", got.window, granted[got.window], limit)
 			}
+		}
+	})
+}
+
+// A panicking store panics while it is broken.
+type panicking struct {
+	storage.Storage
+	broken bool
+}
+
+func (p *panicking) Get(ctx context.Context, key []byte) ([]byte, error) {
+	if p.broken {
+		panic("the store is broken")
+	}
+	return p.Storage.Get(ctx, key)
+}
+
+// A store that panics once refuses one request: the next one takes permits.
+func TestPermitAfterAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &panicking{Storage: new(memory.Store), broken: true}
+		r := &rates{limit: 10, store: s}
+		who := &operation.Principal{ID: "key_1"}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			_, _ = r.permit(t.Context(), who)
+		}()
+		s.broken = false
+		if _, bad := r.permit(t.Context(), who); bad != nil {
+			t.Errorf("the next request: %+v", bad)
 		}
 	})
 }
