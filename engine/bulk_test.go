@@ -824,10 +824,11 @@ func TestBulkSignalsBesideAFormerAttempt(t *testing.T) {
 		startBulk(t, p.Engine, "b", engine.Bulk{
 			Do: engine.BulkSignal, Filter: engine.Filter{Workflow: "asks"}, Signal: signal.Message{Name: "yes", Payload: "x"},
 		})
-		if i := whenEnded(t, p.Engine, "b"); i.Done != 1 || len(i.Refusals) != 0 {
-			t.Errorf("%+v", i)
-		}
+		i := whenEnded(t, p.Engine, "b")
 		close(busy)
+		if i.Done != 1 || len(i.Refusals) != 0 {
+			t.Fatalf("%+v", i)
+		}
 		if got := result(t, h); got != "x" {
 			t.Errorf("received %q", got)
 		}
