@@ -800,6 +800,39 @@ func TestBulkSignalsNoLaterStart(t *testing.T) {
 	})
 }
 
+// OPS-10: a bulk signals what was started with the id of a workflow that was deleted, though an attempt of that one has not
+// returned yet.
+func TestBulkSignalsBesideAFormerAttempt(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s storage.Storage) {
+		busy := make(chan struct{})
+		asks := flow("asks", func(run *engine.Run) (string, error) {
+			if _, err := engine.Step(run, "busy", func(context.Context) (int, error) { <-busy; return 0, nil }); err != nil {
+				return "", err
+			}
+			return yes.Receive(run)
+		})
+		p := boot(t, s, asks, leases)
+		defer p.stop(t)
+		start(t, asks, p, "o", "")
+		time.Sleep(time.Second)
+		if err := p.Delete(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		h := start(t, asks.With(engine.StartOptions{StartAt: time.Now().Add(time.Minute)}), p, "o", "")
+		startBulk(t, p.Engine, "b", engine.Bulk{
+			Do: engine.BulkSignal, Filter: engine.Filter{Workflow: "asks"}, Signal: signal.Message{Name: "yes", Payload: "x"},
+		})
+		i := whenEnded(t, p.Engine, "b")
+		close(busy)
+		if i.Done != 1 || len(i.Refusals) != 0 {
+			t.Fatalf("%+v", i)
+		}
+		if got := result(t, h); got != "x" {
+			t.Errorf("received %q", got)
+		}
+	})
+}
+
 // OPS-10: what a bulk could not do is counted, and the first thousand are listed with the reason.
 func TestRefusalsOfABulk(t *testing.T) {
 	virtual(t, func(t *testing.T) {

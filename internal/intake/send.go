@@ -318,7 +318,7 @@ func (e *Intake) round(ctx context.Context, id string, batch []*sending) (open [
 		return nil, false, nil
 	}
 	open = slices.DeleteFunc(open, func(s *sending) bool {
-		other := s.in.Generation != "" && s.in.Generation != to.Workflow.Generation // purged, and started again
+		other := s.notFor(to.Workflow) // purged, and started again
 		if other {
 			e.sends.settle(s, signal.Accepted{}, payload.NotFound(id))
 		}
@@ -402,14 +402,20 @@ func (e *Intake) standing(ctx context.Context, in *acceptance.Incoming) ([]stora
 	return []storage.Condition{c}, err
 }
 
+// notFor reports whether s is for another generation than that of wf.
+func (s *sending) notFor(wf *journal.Workflow) bool {
+	return s.in.Generation != "" && s.in.Generation != wf.Generation
+}
+
 // addressOf returns the address for batch: the last known one if this engine executes the
-// workflow, or else the one in the store.
+// workflow, or else the one in the store. The last known one may be of a generation that was
+// purged, so it is no answer to a send that is for another.
 func (e *Intake) addressOf(ctx context.Context, id string, batch []*sending) (run.Address, error) {
 	if err := e.Refused(); err != nil {
 		return run.Address{}, err
 	}
 	x := e.Executing(id)
-	if x != nil && x.Address.Workflow != nil {
+	if x != nil && x.Address.Workflow != nil && !slices.ContainsFunc(batch, func(s *sending) bool { return s.notFor(x.Address.Workflow) }) {
 		return x.Address, nil
 	}
 	wf, err := e.Load(ctx, id)
