@@ -820,7 +820,7 @@ func TestBulkSignalsBesideAFormerAttempt(t *testing.T) {
 		if err := p.Delete(ctx, "o", audit); err != nil {
 			t.Fatal(err)
 		}
-		h := start(t, asks.With(engine.StartOptions{StartAt: time.Now().Add(time.Hour)}), p, "o", "")
+		h := start(t, asks.With(engine.StartOptions{StartAt: time.Now().Add(time.Minute)}), p, "o", "")
 		startBulk(t, p.Engine, "b", engine.Bulk{
 			Do: engine.BulkSignal, Filter: engine.Filter{Workflow: "asks"}, Signal: signal.Message{Name: "yes", Payload: "x"},
 		})
