@@ -299,6 +299,8 @@ func TestClaimsOfUnknownOutcomeAreFew(t *testing.T) {
 		}
 		applied := 0
 		s.onCommit(func(_ context.Context, b storage.Batch, apply func() error) error {
+			counting.Lock()
+			defer counting.Unlock()
 			if claims(b) && applied < 3 && apply() == nil { // the answers of these are lost
 				applied++
 			}
