@@ -264,7 +264,7 @@ func TestStartsThatFailCostLittleLater(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				wf := flow("w", func(*engine.Run) (string, error) { return "done", nil })
 				s := &failsStarts{Storage: fresh(t)}
-				p := boot(t, s, wf)
+				p := boot(t, s, wf, func(c *engine.Config) { c.MaxRunsInMemory = starts })
 				s.fails.Store(&c.err)
 				within, cancel := context.WithTimeout(ctx, 5*time.Second)
 				defer cancel()
