@@ -253,7 +253,7 @@ func TestWhatIsPutForAWaitingScheduleIsNotLate(t *testing.T) {
 					defer client.Close()
 					p := boot(t, s, pinned, nightly, fiveMinutes, leases, func(c *engine.Config) { c.Deployment = "blue" })
 					putSchedule(t, client, was)
-					time.Sleep(scheduleOf(t, client).Next.Sub(time.Now()))
+					time.Sleep(time.Until(scheduleOf(t, client).Next))
 					if name == "waits" {
 						time.Sleep(2 * time.Minute)
 					}
