@@ -72,7 +72,7 @@ func TestSignalTakesParkedRun(t *testing.T) {
 }
 
 // A run that a signal takes knows of what it waits for without a look at its inbox, and
-// finds there what came before under other names (SG5). Its record tells the sender how
+// finds there what came before under other names (SG5); a Drain ends with a look. Its record tells the sender how
 // many signals there were; only one that was wrong about that reads the counter.
 func TestTakenRunKnowsItsSignals(t *testing.T) {
 	no := &signal.Signal[string]{Name: "no"}
@@ -84,8 +84,8 @@ func TestTakenRunKnowsItsSignals(t *testing.T) {
 		counts int
 	}{
 		"the first":          {nil, "a", "a", 1, 0},
-		"behind another one": {[]*signal.Signal[string]{no}, "a", "ano-0", 2, 1},
-		"behind two":         {[]*signal.Signal[string]{no, no}, "a", "ano-0no-1", 2, 1},
+		"behind another one": {[]*signal.Signal[string]{no}, "a", "ano-0", 3, 1},
+		"behind two":         {[]*signal.Signal[string]{no, no}, "a", "ano-0no-1", 3, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {

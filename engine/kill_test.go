@@ -106,6 +106,10 @@ func (c charger) run() error {
 	var learnt string
 	if err == nil {
 		learnt, err = h.Result(ctx)
+		for tries := 0; err != nil && tries < 100; tries++ { // while it was paused, the time of a read may have run out
+			time.Sleep(50 * time.Millisecond)
+			learnt, err = h.Result(ctx)
+		}
 	}
 	stop()
 	<-over // a process that was paused too long comes back deposed

@@ -34,6 +34,7 @@ type fate uint8
 
 const (
 	noValue   fate = iota // it is its key
+	bareValue             // its value is no record: nobody looks into it
 	rewritten             // what was read is written again, changed
 	written               // once; then it is deleted, if anything
 	replaced              // by another of which nothing else is true
@@ -75,7 +76,7 @@ var recordKinds = map[string]fate{
 	"exp":             noValue,
 	"dep":             rewritten,
 	"sch":             rewritten,
-	"due":             noValue,
+	"due":             bareValue,
 	"bulk":            rewritten,
 	"bref":            written,
 	"meta store":      written,
@@ -218,7 +219,7 @@ func (s *laterStore) turn(ctx context.Context) {
 			s.t.Errorf("%s is of no kind in recordKinds", e.Key)
 		case what == noValue && len(e.Value) > 0:
 			s.t.Errorf("%s has a value", e.Key)
-		case what == noValue:
+		case what == noValue || what == bareValue:
 			s.met[kind] = true
 		default:
 			later, err := golden.Later(e.Key, e.Value, journal.Version, fmt.Sprintf("%s/%d", e.Key, s.turns))

@@ -321,7 +321,7 @@ func TestAReaderOfAnEndedRunIsCut(t *testing.T) {
 					write(t, all[0], "late")
 					last = time.Now()
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				_, err := all[call%servers].Read(ctx, "wrun_1", "words", int64(len(got)), func(_ uint64, cs []worldstream.Chunk) error {
 					for _, c := range cs {
 						got = append(got, string(c.Data))
