@@ -43,8 +43,13 @@ import (
 // deployment is that of the engines of both releases.
 const deployment = "shop-7"
 
-// plain is the id and the input of the run that needs nothing new.
-const plain = "plain"
+const (
+	plain = "plain" // the id and the input of the run that needs nothing new
+	later = "later"
+
+	// delay is that of the run that begins later. On a busy machine, its start takes a while too.
+	delay = 5 * time.Second
+)
 
 // A use is the start of a run that needs an ability.
 type use struct {
@@ -59,7 +64,7 @@ func uses() []use {
 	return []use{
 		{"deployment", engine.StartRequest{ID: "on-a-deployment", Options: engine.StartOptions{Deployment: deployment}}, false, nil},
 		{"namespace", engine.StartRequest{ID: "@acme/prod/order-1"}, false, nil},
-		{"delay", engine.StartRequest{ID: "delayed", Options: engine.StartOptions{StartAt: time.Now().Add(3 * time.Second)}}, false, nil},
+		{"delay", engine.StartRequest{ID: later}, false, nil}, // its time is set when it is started
 		{"protected", engine.StartRequest{ID: "protected"}, false, func(ctx context.Context, eng *engine.Engine, id string) error {
 			return eng.Protect(ctx, id, engine.Actor{Name: "law", Reason: "case 7"})
 		}},
@@ -232,6 +237,9 @@ func on(ctx context.Context, at, before string) error {
 func start(ctx context.Context, at string, uses []use) ([][]byte, error) {
 	begin := func(eng *engine.Engine, r engine.StartRequest, article string) error {
 		r.Workflow, r.Input = "order", article // by which an execution is known
+		if r.ID == later {
+			r.Options.StartAt = time.Now().Add(delay)
+		}
 		_, err := eng.StartWorkflow(ctx, &r)
 		return err
 	}
