@@ -76,6 +76,44 @@ func TestSendsThatArriveTogetherShareACommit(t *testing.T) {
 	})
 }
 
+// A store that panics ends the call in which it does. Those that wait behind it are accepted.
+func TestSendsBehindAPanic(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := newGated(fresh(t))
+		wf := waitsFor("other") // so that the senders commit
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		before := s.beforeCommit
+		s.beforeCommit = func(b storage.Batch) {
+			if before(b); touches(b, "sigseq:") && s.commits.Load() == 2 {
+				panic("the store has a fault")
+			}
+		}
+		var panics, accepted atomic.Int32
+		var wg sync.WaitGroup
+		for i := range 10 {
+			wg.Go(func() {
+				defer func() {
+					if recover() != nil {
+						panics.Add(1)
+					}
+				}()
+				sent(t, p, "o", "x", fmt.Sprint(i))
+				accepted.Add(1)
+			})
+			synctest.Wait()
+		}
+		close(s.gate)
+		wg.Wait()
+		sent(t, p, "o", "x", "last")
+		if panics.Load() != 1 || accepted.Load() != 9 {
+			t.Errorf("%d calls have panicked, and %d signals were accepted, want 1 and 9", panics.Load(), accepted.Load())
+		}
+		intact(t, s)
+		p.stop(t)
+	})
+}
+
 // SIG-38, SG1: of sends with one ID that arrive together one is accepted, and all
 // are answered alike; who has another payload hears of the conflict.
 func TestSendsOfOneIDThatArriveTogether(t *testing.T) {

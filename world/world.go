@@ -79,8 +79,11 @@ func Open(s storage.Storage, o *Options) (*World, error) {
 	if w.logger == nil {
 		w.logger = slog.Default()
 	}
+	var told told
 	damaged := func(key string, err error) {
-		w.logger.Error("a record of the world cannot be read, and is passed over", "key", key, "error", err)
+		if told.first(key) {
+			w.logger.Error("a record of the world cannot be read, and is passed over", "key", key, "error", err)
+		}
 	}
 	settings := &log.Options{MaxEvents: o.MaxEvents, MaxHooks: o.MaxHooks, Retention: o.Retention, Damaged: damaged}
 	var err error
@@ -92,6 +95,9 @@ func Open(s storage.Storage, o *Options) (*World, error) {
 		Overdue: func(queue string, since time.Time) {
 			w.logger.Warn("nobody takes the messages of a queue", "deployment", queue, "since", since)
 		},
+		Failed: func(err error) {
+			w.logger.Warn("the queues of the world could not be looked at", "error", err)
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("world: open: %w", err)
@@ -101,6 +107,28 @@ func Open(s storage.Storage, o *Options) (*World, error) {
 		return nil, err
 	}
 	return w, nil
+}
+
+// told has the keys whose damage was reported, so that it is reported once.
+type told struct {
+	mu   sync.Mutex
+	keys map[string]bool
+}
+
+// mostTold bounds told. With more damaged records, some are reported again.
+const mostTold = 1000
+
+func (t *told) first(key string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.keys[key] {
+		return false
+	}
+	if t.keys == nil || len(t.keys) >= mostTold {
+		t.keys = map[string]bool{}
+	}
+	t.keys[key] = true
+	return true
 }
 
 // Close ends waiting calls, and waits for what was begun. It does not close the store. Of a World of In it does nothing.

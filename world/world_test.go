@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/internal/stage"
@@ -225,6 +227,45 @@ func TestRun(t *testing.T) {
 		running.Wait()
 		if !strings.Contains(said.String(), `msg="nobody takes the messages of a queue" deployment=blue`) {
 			t.Errorf("the log has %s", said.String())
+		}
+	})
+}
+
+// A record that is damaged is reported once. That the store does not answer is reported each minute.
+func TestRunReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(memory.Store)
+		var away atomic.Bool
+		faulty := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			if away.Load() && c.Method == "Get" {
+				return storagetest.ErrorBefore
+			}
+			return storagetest.None
+		})
+		var said bytes.Buffer
+		w := open(t, faulty, &world.Options{Logger: slog.New(slog.NewTextHandler(&said, nil))})
+		for _, key := range []string{"k", "l"} {
+			if _, err := w.Publish(t.Context(), world.Message{Deployment: "blue", QueueName: "q", Body: []byte{0xf6}, Key: key, Delay: 24 * time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(12 * time.Hour)
+		if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(keys.QueueKey("blue", "k"), []byte("damaged"))}}); err != nil {
+			t.Fatal(err)
+		}
+		away.Store(true)
+		for _, back := range []bool{false, true} {
+			away.Store(!back)
+			said.Reset()
+			ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
+			if err := w.Run(ctx); err != nil {
+				t.Errorf("Run returned %v", err)
+			}
+			stop()
+			failed, damaged := strings.Count(said.String(), "the queues of the world could not be looked at"), strings.Count(said.String(), "a record of the world cannot be read")
+			if back && (failed != 0 || damaged != 1) || !back && (failed < 5 || damaged != 0) {
+				t.Errorf("the store answers: %v: %d times what failed, %d times what is damaged in %s", back, failed, damaged, said.String())
+			}
 		}
 	})
 }

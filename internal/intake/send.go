@@ -260,10 +260,14 @@ func (s *sending) ops() int {
 // lead commits s and those behind it until s is answered.
 func (e *Intake) lead(ctx context.Context, s *sending) {
 	id, open := s.in.WorkflowID, []*sending{s}
+	defer func() { // also if the store panics
+		e.sends.pass(id, slices.DeleteFunc(open, func(o *sending) bool { return o == s || o.answered }))
+	}()
 	for wait, most := time.Microsecond, time.Second; ; wait = min(4*wait, most) { // the first wait is almost none
 		var lost bool
 		var err error
-		open, lost, err = e.round(ctx, id, e.sends.gather(id, open, e.MaxOps, e.MaxBytes))
+		open = e.sends.gather(id, open, e.MaxOps, e.MaxBytes)
+		open, lost, err = e.round(ctx, id, open)
 		if s.answered {
 			break
 		}
@@ -275,11 +279,9 @@ func (e *Intake) lead(ctx context.Context, s *sending) {
 		}
 		if err != nil {
 			e.sends.settle(s, signal.Accepted{}, err)
-			open = slices.DeleteFunc(open, func(o *sending) bool { return o == s })
 			break
 		}
 	}
-	e.sends.pass(id, open)
 }
 
 // round tries once to accept all of batch in one commit. It returns those that are not

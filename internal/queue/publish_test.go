@@ -269,6 +269,41 @@ func TestRunReportsQueuesThatNobodyEmpties(t *testing.T) {
 	})
 }
 
+// What the store does not answer is told, is no damage, and is done in the next minute.
+func TestRunTellsWhatFails(t *testing.T) {
+	for _, method := range []string{"Get", "Scan", "Commit"} {
+		virtual(t, func(t *testing.T) {
+			s := new(memory.Store)
+			var away atomic.Bool
+			faulty := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+				if away.Load() && c.Method == method {
+					return storagetest.ErrorBefore
+				}
+				return storagetest.None
+			})
+			failed := make(chan error, 100)
+			q := open(t, faulty, func(c *queue.Config) { c.Failed = func(err error) { failed <- err } })
+			publish(t, q, "k", "")
+			time.Sleep(time.Hour)
+			away.Store(true)
+			ctx, stop := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() { q.Run(ctx) })
+			synctest.Wait()
+			if n := count(t, s, "wkey:"); n != 1 || len(failed) != 1 || !errors.Is(<-failed, storagetest.ErrInjected) {
+				t.Errorf("%s fails: %d keys, and not the one error", method, n)
+			}
+			away.Store(false)
+			time.Sleep(3 * time.Minute)
+			if n := count(t, s, "wkey:"); n != 0 || len(failed) != 0 {
+				t.Errorf("%s works again: %d keys, %d errors", method, n, len(failed))
+			}
+			stop()
+			running.Wait()
+		})
+	}
+}
+
 // What is not acceptable is refused before anything is written.
 func TestPublishRefuses(t *testing.T) {
 	s := new(memory.Store)

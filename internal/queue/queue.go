@@ -64,6 +64,10 @@ type Config struct {
 	// Damaged is called with the key of a record that cannot be read, or that the store has no room to change, and
 	// why. Its message is passed over; nil means that nobody wants to know.
 	Damaged func(key string, err error)
+
+	// Failed is called by Run with an error of the store, because of which keys were not removed or queues not looked at;
+	// nil means that nobody wants to know.
+	Failed func(err error)
 }
 
 // A Queue is one process's view of the queues in a store. Its methods are safe for concurrent use.
@@ -101,6 +105,9 @@ func New(c Config) (*Queue, error) {
 	}
 	if c.Damaged == nil {
 		c.Damaged = func(string, error) {}
+	}
+	if c.Failed == nil {
+		c.Failed = func(error) {}
 	}
 	q := &Queue{Config: c, lines: map[string]*line{}}
 	q.life, q.end = context.WithCancel(context.Background())

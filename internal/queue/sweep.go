@@ -2,11 +2,13 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 )
@@ -19,14 +21,16 @@ const (
 )
 
 // Run removes keys whose window is over, and reports queues that nobody empties, each minute until ctx is
-// done. It returns nil then, and ErrClosed after Close. What fails is tried again in a minute.
+// done. It returns nil then, and ErrClosed after Close. What fails is told to Failed, and tried again in a minute.
 func (q *Queue) Run(ctx context.Context) error {
 	for {
 		if q.life.Err() != nil {
 			return ErrClosed
 		}
-		_, _ = q.sweep(ctx, sweepLeast)
-		q.reportOverdue(ctx)
+		_, err := q.sweep(ctx, sweepLeast)
+		if err = errors.Join(err, q.reportOverdue(ctx)); err != nil && ctx.Err() == nil {
+			q.Failed(err)
+		}
 		if !backoff.Wait(ctx, sweepEvery) {
 			return nil
 		}
@@ -57,10 +61,10 @@ func (q *Queue) sweep(ctx context.Context, least time.Duration) (removed int, er
 		}
 		b, err := q.forgetting(ctx, e.Key, now, least)
 		switch {
-		case err != nil && ctx.Err() != nil:
-			return removed, err
-		case err != nil:
+		case record.Damaged(err):
 			q.Damaged(string(e.Key), err)
+		case err != nil:
+			return removed, err
 		case len(b.Ops) > 0:
 			past = append(past, b)
 		}
@@ -99,16 +103,16 @@ func (q *Queue) forgetting(ctx context.Context, past []byte, now time.Time, leas
 
 // reportOverdue calls Overdue with each queue whose first message should have been taken a minute ago. It
 // skips from queue to queue, and reads one entry of each.
-func (q *Queue) reportOverdue(ctx context.Context) {
+func (q *Queue) reportOverdue(ctx context.Context) error {
 	if q.Overdue == nil {
-		return
+		return nil
 	}
 	r := keys.QueuesDue()
 	r.Limit = 1
 	for {
 		page, err := q.Storage.Scan(ctx, r)
 		if err != nil || len(page) == 0 {
-			return
+			return err
 		}
 		name, at, _, err := keys.QueueTime(page[0].Key)
 		if err != nil {

@@ -39,10 +39,9 @@ type Request struct {
 	Retry     bool
 	since     uint64 // that of the earlier call is sought among the events behind this number
 
-	// What the client knew of the run. The request is refused, and nothing is written, if SeqInBand is not
-	// the number of the run's last event in band, or if an event has come from outside after
-	// StateUpdatedAt, in milliseconds since 1970. The client is told of the events after the first
-	// EventCount.
+	// What the client knew of the run. The request is refused, and nothing is written, if SeqInBand is not the number of the
+	// run's last event in band, or if an event has come from outside after StateUpdatedAt, in milliseconds since 1970. The
+	// client is told of the events after the first EventCount.
 	SeqInBand      *uint64
 	StateUpdatedAt int64
 	EventCount     *uint64
@@ -112,9 +111,8 @@ func (r *Request) creates(fields data) bool {
 	return r.Type == StepCreated || r.Type == StepStarted && fields.has("input") || r.Type == HookCreated || r.Type == WaitCreated
 }
 
-// Create appends an event to the log of a run, and changes what it is about, in one commit. An *Error refuses it, and
-// then nothing was written. After any other error it may have been written or not: call again with the same
-// RequestID and Retry.
+// Create appends an event to the log of a run, and changes what it is about, in one commit. An *Error refuses it, and then
+// nothing was written. After any other error it may have been written or not: call again with the same RequestID and Retry.
 func (w *World) Create(ctx context.Context, r Request) (*Answered, error) {
 	fields, err := r.check()
 	if err != nil {

@@ -115,12 +115,19 @@ func (ls *lines) take(l *line) []*creation {
 // together makes calls about one run. Each is decided on what those before it did, and all are committed at once. What is
 // answered, and what is refused, is told after that.
 func (w *World) together(group []*creation) {
+	defer func() { // some are left if the store has panicked
+		for _, c := range group {
+			c.answer, c.err = nil, w.failed(c.r, errors.New("the store has panicked"))
+			close(c.done)
+		}
+	}()
 	presume := true
 	for try := 0; len(group) > 0; try++ {
 		if len(group) == 1 {
 			c := group[0]
 			c.answer, c.err = w.create(c.ctx, c.r, c.fields)
 			close(c.done)
+			group = nil
 			return
 		}
 		made, err := w.stageAndCommit(group, presume)

@@ -90,6 +90,52 @@ func TestCallsAboutARunShareACommit(t *testing.T) {
 	}
 }
 
+// A store that panics ends the call in which it does. Those that share its commit fail, and may be made again.
+func TestCallsBesideAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := new(memory.Store)
+		open(t, inner).begin("wrun_1")
+		s, _, let := held(&panics{Store: inner, at: 2}, storagetest.None)
+		c := open(t, s)
+		var calls sync.WaitGroup
+		var panicked, failed atomic.Int64
+		step := func(i int) {
+			defer func() {
+				if recover() != nil {
+					panicked.Add(1)
+				}
+			}()
+			if _, err := c.create("wrun_1", world.StepCreated, fmt.Sprint("step_", i), fields{"stepName": "pay", "input": 1}); err != nil {
+				failed.Add(1)
+			}
+		}
+		for i := range 10 {
+			calls.Go(func() { step(i) })
+			synctest.Wait()
+		}
+		let()
+		calls.Wait()
+		same(t, "panicked and failed", fmt.Sprint(panicked.Load(), failed.Load()), "1 8")
+		for i := 1; i < 10; i++ {
+			c.must("wrun_1", world.StepCreated, fmt.Sprint("step_", i), fields{"stepName": "pay", "input": 1})
+		}
+		sound(t, inner)
+	})
+}
+
+// panics is a store one of whose commits panics.
+type panics struct {
+	*memory.Store
+	at, commits int
+}
+
+func (p *panics) Commit(ctx context.Context, b storage.Batch) error {
+	if p.commits++; p.commits == p.at {
+		panic("the store has a fault")
+	}
+	return p.Store.Commit(ctx, b)
+}
+
 // A call whose client is gone before its turn is not made, and the others are.
 func TestWhoIsGoneMakesNoCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

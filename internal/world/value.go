@@ -22,8 +22,7 @@ func must[T any](v T, err error) T {
 // A Value is one value in CBOR, as it came. nil is no value.
 type Value = cbor.RawMessage
 
-// data is the fields of an event, in the order in which they came. Their values are not decoded until somebody
-// asks for one.
+// data is the fields of an event, in the order in which they came. Their values are not decoded until somebody asks for one.
 type data []field
 
 type field struct {
@@ -173,8 +172,7 @@ func (d data) time(name string) (time.Time, error) {
 	return t, nil
 }
 
-// TimeOf decodes a time: a date of CBOR, text of RFC 3339, or milliseconds since 1970. It is zero if there is no
-// value.
+// TimeOf decodes a time: a date of CBOR, text of RFC 3339, or milliseconds since 1970. It is zero if there is no value.
 func TimeOf(v Value) (t time.Time, ok bool) {
 	if absentValue(v) {
 		return t, true

@@ -42,8 +42,7 @@ type Options struct {
 	Now func() time.Time // the wall clock; nil means time.Now
 }
 
-// A World is the runs in a store. Its methods are safe for concurrent use. It need not be
-// closed.
+// A World is the runs in a store. Its methods are safe for concurrent use. It need not be closed.
 type World struct {
 	store  storage.Storage
 	ids    *ids.Source
