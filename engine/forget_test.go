@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
@@ -97,6 +98,12 @@ func TestDamageKeepsNothingFromExpiring(t *testing.T) {
 			put(t, s, [][]byte{keys.FormerLife(at, id, "01JGZ3Q8X0000000000000000A"), keys.ExpiringTombstone(at, id, "01JGZ3Q8X0000000000000000A")}[i], nil)
 		}
 		put(t, s, keys.Dismissal("bad", "01JGZ3Q8X0000000000000000A"), nil)
+		newer, err := record.Seal(keys.Workflow("newer"), 200, &struct{}{}, nil) // of a newer release, which asks its children
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, s, keys.Workflow("newer"), newer)
+		put(t, s, keys.Dismissal("newer", "01JGZ3Q8X0000000000000000B"), nil)
 		for _, k := range []string{"exp:0000000000000001:odd", "exp:0000000000000001:sig:o", "exp:0947odd:sig:o:approved:evt_1"} {
 			put(t, s, []byte(k), nil)
 		}
@@ -108,8 +115,8 @@ func TestDamageKeepsNothingFromExpiring(t *testing.T) {
 		if left := entries(t, s, "sigres:"); len(left) != 0 {
 			t.Errorf("left behind: %q", left)
 		}
-		if left := entries(t, s, "exp:"); len(left) != 6 {
-			t.Errorf("left: %q, want those of what is damaged", left)
+		if left := entries(t, s, "exp:"); len(left) != 7 {
+			t.Errorf("left: %q, want those of what cannot be read", left)
 		}
 		if said, failed := log.count("cannot be read; it is not removed"), log.count("poll failed"); said != 5 || failed != 0 {
 			t.Errorf("%d are reported, and %d polls have failed, want 5 and none", said, failed)

@@ -88,6 +88,41 @@ func TestTimeLimitsPassOverNothing(t *testing.T) {
 				t.Errorf("%s: %q, %v", name, got, err)
 			}
 		}
+		two := func(name string, f func(run *engine.Run) (string, error)) {
+			play(name, "v w", f, func(e *engine.Engine) {
+				send(t, approved, e, name, "v", "")
+				send(t, yes, e, name, "w", "")
+			})
+		}
+		two("two receives of a scope", func(run *engine.Run) (string, error) {
+			within := run.WithTimeout(limit)
+			b := engine.Go(within, "b", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+			v, err := approved.Receive(within)
+			if err != nil {
+				return "", err
+			}
+			w, err := b.Get(run)
+			return v + " " + w, err
+		})
+		two("two Selects", func(run *engine.Run) (string, error) {
+			b := engine.Go(run, "b", func(run *engine.Run) (string, error) {
+				s := yes.Next(run)
+				if c, err := engine.Select(run, run.After(limit), s); c != s {
+					return "", err
+				}
+				return s.Get(run)
+			})
+			s := approved.Next(run)
+			if c, err := engine.Select(run, run.After(limit), s); c != s {
+				return "", err
+			}
+			v, err := s.Get(run)
+			if err != nil {
+				return "", err
+			}
+			w, err := b.Get(run)
+			return v + " " + w, err
+		})
 		for name, f := range signals {
 			play(name, "v", f, func(e *engine.Engine) { send(t, approved, e, name, "v", "") })
 		}

@@ -2027,3 +2027,54 @@ func resetting(w *sweep.World) sweep.Scenario {
 		},
 	}
 }
+
+// A send that a reset has passed over was accepted, and has left no trace in the history. One of the next life that has its number
+// is another signal.
+func TestSendAfterAResetAndAContinuation(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		inner := store.Open(t)
+		defer func() { inner.Close() }()
+		buggy := true
+		target := flow("target", func(run *engine.Run) (string, error) {
+			a, err1 := yes.Receive(run)
+			b, err2 := yes.Receive(run)
+			return a + b, errors.Join(err1, err2)
+		})
+		wf := &engine.Workflow[int, string]{Name: "wf", Func: func(run *engine.Run, life int) (string, error) {
+			if life > 0 {
+				return "", yes.SendFrom(run, "target", "b")
+			}
+			if err := run.Sleep(time.Second); err != nil { // 1
+				return "", err
+			}
+			if buggy {
+				return "", yes.SendFrom(run, "target", "a") // 2
+			}
+			return "", engine.ContinueAsNew(run, 1)
+		}}
+		accepted, goOn := make(chan bool), make(chan bool)
+		var once sync.Once
+		s := &hooked{Storage: inner, afterCommit: func(b storage.Batch) error {
+			if touches(b, "sig:target") {
+				once.Do(func() { close(accepted); <-goOn })
+			}
+			return nil
+		}}
+		p := boot(t, s, wf, target, leases)
+		h := start(t, target, p, "target", "")
+		start(t, wf, p, "o", 0)
+		<-accepted
+		buggy = false
+		client := made(t, inner)
+		defer client.Close()
+		reset(t, client, "o", "1")
+		close(goOn)
+		result(t, wf.Handle(p, "o"))
+		soonDone(t, h, time.Minute)
+		if got := result(t, h); got != "ab" {
+			t.Errorf("the target received %q", got)
+		}
+		whole(t, inner)
+		p.stop(t)
+	})
+}

@@ -818,3 +818,44 @@ func TestActionsOnARunThatNobodyExecutes(t *testing.T) {
 		p.stop(t)
 	})
 }
+
+// Nobody executes a held run, although its engine lives: as many actions may wait as of any other. What ends that it is held is
+// taken nevertheless.
+func TestAHeldRunCanBeResumed(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		var mended atomic.Bool
+		wf := mendable(&mended)
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		eventually(t, "it is held", func() bool { return heldFor(describe(t, p, "o"), engine.ReasonBadDefinition) })
+		for i := range 100 {
+			if err := p.Label(ctx, "o", map[string]string{"n": fmt.Sprint(i)}, audit); err != nil {
+				t.Fatalf("label %d: %v", i, err)
+			}
+		}
+		if err := p.Label(ctx, "o", map[string]string{"n": "more"}, audit); !errors.Is(err, engine.ErrNotApplicable) {
+			t.Errorf("the 101st label: %v", err)
+		}
+		mended.Store(true)
+		if err := p.Resume(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		if got := result(t, wf.Handle(p, "o")); got != "done" {
+			t.Errorf("the result is %q", got)
+		}
+		acted := map[string]int{}
+		for _, c := range historyOf(t, p.Engine, "o") {
+			for _, ev := range c.Events {
+				if ev.Kind == checkpoint.KindActed {
+					acted[ev.Name]++
+				}
+			}
+		}
+		if acted["label"] != 100 || acted["retry"] != 1 {
+			t.Errorf("the history has %v, want 100 labels and a retry", acted)
+		}
+		p.stop(t)
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -293,6 +294,105 @@ func TestStartsThatFailCostLittleLater(t *testing.T) {
 			})
 		})
 	}
+}
+
+// mendable is a workflow that is held until it is mended.
+func mendable(mended *atomic.Bool) *engine.Workflow[string, string] {
+	return flow("mendable", func(run *engine.Run) (string, error) {
+		act := counting(new(tally), "act")
+		if !mended.Load() {
+			act.Retry.Backoff = -1
+		}
+		if _, err := act.Do(run, ""); err != nil {
+			return "", err
+		}
+		return "done", nil
+	})
+}
+
+// A held run is resumed at once, however many starts have failed before.
+func TestResumeBesideStartsThatFail(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const starts = 1500
+		var mended atomic.Bool
+		held := mendable(&mended)
+		wf := flow("w", func(*engine.Run) (string, error) { return "done", nil })
+		s := &failsStarts{Storage: fresh(t)}
+		p := boot(t, s, wf, held, func(c *engine.Config) { c.MaxRunsInMemory = starts })
+		h := start(t, held, p, "held", "")
+		eventually(t, "it is held", func() bool { return len(describe(t, p, "held").Attention) > 0 })
+		lost := errors.New("connection lost")
+		s.fails.Store(&lost)
+		within, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		var failing sync.WaitGroup
+		for i := range starts {
+			failing.Go(func() {
+				if _, err := wf.Start(within, p, fmt.Sprint(i), ""); err == nil {
+					t.Error("a start has not failed")
+				}
+			})
+		}
+		failing.Wait()
+		s.fails.Store(nil)
+		mended.Store(true)
+		began := time.Now()
+		if err := p.Resume(ctx, "held", audit); err != nil {
+			t.Fatal(err)
+		}
+		if got := result(t, h); got != "done" || time.Since(began) > 5*time.Second {
+			t.Errorf("the result is %s, after %v", got, time.Since(began))
+		}
+		p.stop(t)
+	})
+}
+
+// A run is looked at although many others, whose ids are before its, cannot be read.
+func TestResumeBesideRunsThatCannotBeRead(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const many = 15
+		var mended, resuming atomic.Bool
+		bad := map[string]bool{}
+		s := storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Get" && bad[string(c.Key)] {
+				return storagetest.ErrorBefore
+			}
+			for _, op := range c.Batch.Ops { // what is resumed cannot be read from then on
+				if resuming.Load() && bytes.HasPrefix(op.Key, []byte("wf:a")) {
+					bad[string(op.Key)] = true
+				}
+			}
+			return storagetest.None
+		})
+		held := mendable(&mended)
+		p := bootOn(t, s, held)
+		ids := []string{"z"}
+		for i := range many {
+			ids = append(ids, fmt.Sprintf("a%02d", i))
+		}
+		for _, id := range ids {
+			start(t, held, p, id, "")
+			eventually(t, "it is held", func() bool { return len(describe(t, p, id).Attention) > 0 })
+		}
+		mended.Store(true)
+		resuming.Store(true)
+		for _, id := range ids[1:] {
+			if err := p.Resume(ctx, id, audit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began := time.Now()
+		if err := p.Resume(ctx, "z", audit); err != nil {
+			t.Fatal(err)
+		}
+		if got := result(t, held.Handle(p, "z")); got != "done" || time.Since(began) > time.Minute {
+			t.Errorf("the result is %s, after %v", got, time.Since(began))
+		}
+		if len(bad) != many {
+			t.Errorf("%d runs could not be read, want %d", len(bad), many)
+		}
+		p.kill()
+	})
 }
 
 // The store goes away while a start tries to find out whether it was written. Run, told to stop, does not wait for that.

@@ -182,10 +182,11 @@ func (e *Admin) resolvingUndo(wf *journal.Workflow, operation string, v activity
 // them in the history. What claims or ends the workflow records them all at once.
 const mostVerbs = 100
 
-// acting returns the decision to replace wf by next and to record verb.
+// acting returns the decision to replace wf by next and to record verb. What ends that the workflow is held is recorded always:
+// while it is held, nobody executes it.
 func (e *Admin) acting(wf, next *journal.Workflow, verb journal.Verb) (*worker.Changing, error) {
-	if len(next.Verbs) >= mostVerbs {
-		return nil, fmt.Errorf("%w: %s %q: %d actions of operators wait until an engine that executes the workflow records them: start one, or end the workflow",
+	if len(next.Verbs) >= mostVerbs && (!run.Held(wf) || run.Held(next)) {
+		return nil, fmt.Errorf("%w: %s %q: %d actions of operators wait until an engine that executes the workflow records them: start one, resume the workflow if it is held, or end it",
 			weft.ErrNotApplicable, verb.Name, wf.ID, len(next.Verbs))
 	}
 	next.Verbs = append(slices.Clone(next.Verbs), verb)

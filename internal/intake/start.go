@@ -197,7 +197,7 @@ func (s *startCall) meet(ctx context.Context) (info weft.Info, again bool, err e
 // doubt has the engine look for the start, whose last try has ended with err, unless it was certainly not written.
 func (s *startCall) doubt(err error) {
 	if s.Owner != nil && !errors.Is(err, storage.ErrInvalidBatch) && (s.unknown || !withdrawn(err)) {
-		s.Owner.Doubt(s.Workflow.ID)
+		s.Owner.DoubtStart(s.Workflow.ID)
 	}
 }
 

@@ -21,10 +21,9 @@ const (
 	longestArchivePause = time.Minute
 )
 
-// archiveLife hands the present life to Config.Archive, if there is one, because its history is
-// deleted when the run continues as new. done is false if the archive has not taken it, and the caller
-// must decide again: something may have happened to the run meanwhile. A life that has changed since
-// it was archived is archived again.
+// archiveLife hands the present life to Config.Archive, if there is one, because its history is deleted when the run
+// continues as new. done is false if the archive has not taken it, and the caller must decide again: something may have
+// happened to the run meanwhile. A life that has changed since it was archived is archived again.
 func (x *Execution) archiveLife() (done bool, err error) {
 	a := &x.archive
 	switch {

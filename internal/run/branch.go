@@ -95,9 +95,8 @@ func Map[In, Out any](run *Handle, name string, limit int, in []In, f func(run *
 	return results, nil
 }
 
-// full waits until one of under, the branches that a Map has in progress, is done. It returns
-// true if the Map must start another one instead, because its history says that it did so at
-// this point: the limit was higher then.
+// full waits until one of under, the branches that a Map has in progress, is done. It returns true if the Map must start
+// another one instead, because its history says that it did so at this point: the limit was higher then.
 func (b *branch) full(s *scope, under []*operation) (needed bool) {
 	t := &b.x.turns
 	b.atLimit, b.needed = true, false

@@ -73,8 +73,7 @@ func (x *Execution) derived(prefix, operation string) string {
 // mostBirths is how many children one checkpoint starts at most.
 const mostBirths = 100
 
-// examine checks whether the id of a child that is to be started is free, and whether this
-// engine is to execute the child.
+// examine checks whether the id of a child that is to be started is free, and whether this engine is to execute the child.
 func (x *Execution) examine(c *child) error {
 	if c.foreign {
 		c.ready = true
@@ -165,9 +164,8 @@ func (o *operation) born(c *journal.Change) (*birth, error) {
 	return b, nil
 }
 
-// commitBirths commits c, which starts the children of born, and begins to execute them. If the
-// commit fails, their ids are checked again. If it is not certain that it failed, the children are
-// claimed later in case it started them.
+// commitBirths commits c, which starts the children of born, and begins to execute them. If the commit fails, their ids are
+// checked again. If it is not certain that it failed, the children are claimed later in case it started them.
 func (x *Execution) commitBirths(c journal.Change, born []*birth) (done bool, err error) {
 	for _, b := range born {
 		defer x.Owner.BeginStart(b.starting.Workflow.ID)()
@@ -306,9 +304,8 @@ func (x *Execution) askToStop(id string, parent *journal.Parent, why string) err
 	}, weft.ErrTerminal, weft.ErrNotFound)
 }
 
-// awaits reports whether the run must not end yet: a child with ParentEndAwait has not ended,
-// or a child that is to outlive the run has not been started. It dismisses the children that
-// the run does not wait for.
+// awaits reports whether the run must not end yet: a child with ParentEndAwait has not ended, or a child that is to outlive
+// the run has not been started. It dismisses the children that the run does not wait for.
 func (x *Execution) awaits() (wait bool) {
 	for o := range x.Ops.all() {
 		switch {

@@ -332,7 +332,8 @@ func (x *Execution) decide(d *decision, now time.Time) error {
 		c.Events = append(c.Events, e)
 		size += len(e.Result) + len(e.Error) + len(e.Stack)
 	}
-	if o := x.Ops.receiver(); o != nil {
+	o, others := x.Ops.receiver()
+	if o != nil {
 		add(o.receives(o.found))
 		there, ops := acceptance.Consume(x.ID, o.found.Waiting)
 		c.If, c.Ops = append(c.If, there), append(c.Ops, ops...)
@@ -401,8 +402,8 @@ func (x *Execution) decide(d *decision, now time.Time) error {
 		if full() {
 			return nil
 		}
-		if !o.fires(now) {
-			continue
+		if !o.fires(now) || others && o.wait == nil {
+			continue // a limit passes over no signal that was found
 		}
 		kind := checkpoint.KindFired
 		if o.wait != nil {
@@ -466,14 +467,18 @@ func (x *Execution) decide(d *decision, now time.Time) error {
 	return nil
 }
 
-// receiver returns the operation whose found signal was accepted first, or nil.
-func (t *table) receiver() (first *operation) {
+// receiver returns the operation whose found signal was accepted first, or nil, and whether others have found one.
+func (t *table) receiver() (first *operation, others bool) {
 	for _, o := range t.timed {
-		if o.open && o.found != nil && (first == nil || o.found.Seq < first.found.Seq) {
+		if !o.open || o.found == nil {
+			continue
+		}
+		others = first != nil
+		if first == nil || o.found.Seq < first.found.Seq {
 			first = o
 		}
 	}
-	return first
+	return first, others
 }
 
 // answered returns the event for o's answer: its outcome, or a failed attempt.

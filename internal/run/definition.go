@@ -21,8 +21,7 @@ type Definition struct {
 	Versions map[string]int // the newest version of each change that Run knows
 }
 
-// Unknown returns the first choice of wf that d does not have, or nil. Code of d could not go on
-// where wf is.
+// Unknown returns the first choice of wf that d does not have, or nil. Code of d could not go on where wf is.
 func (d *Definition) Unknown(wf *journal.Workflow) *weft.UnknownVersionError {
 	for _, c := range wf.Versions {
 		if newest := d.Versions[c.Change]; newest < c.Version {

@@ -59,8 +59,8 @@ func (x *Execution) expect() {
 // takesNext reports whether a signal that is accepted now would be the next one received
 // by the operation that waits for its name: all earlier ones are known and consumed.
 func (x *Execution) takesNext() bool {
-	return x.mayBegin() && x.Ops.receiver() == nil && !slices.ContainsFunc(x.Ops.timed, func(o *operation) bool {
-		return o.open && o.wait != nil && !x.Inbox.drained(o.name)
+	return x.mayBegin() && !slices.ContainsFunc(x.Ops.timed, func(o *operation) bool {
+		return o.open && (o.found != nil || o.wait != nil && !x.Inbox.drained(o.name))
 	})
 }
 

@@ -15,8 +15,7 @@ type started struct {
 	calls []uintptr
 }
 
-// mostStarted is how many of them are kept. A loop may make any number of timers that it never
-// waits for again.
+// mostStarted is how many of them are kept. A loop may make any number of timers that it never waits for again.
 const mostStarted = 1000
 
 func (t *table) noteStart(o *operation) {
@@ -99,9 +98,8 @@ func nameAt(path string, depth int) string {
 	return names[depth]
 }
 
-// firstDifference returns the difference that comes first in the function. Events are in the
-// order in which things happened: when n was found, the event of an operation that was started
-// before may still have to come.
+// firstDifference returns the difference that comes first in the function. Events are in the order in which things happened:
+// when n was found, the event of an operation that was started before may still have to come.
 func (x *Execution) firstDifference(n *weft.NonDeterminismError) *weft.NonDeterminismError {
 	for {
 		e, ok, err := x.nextEvent()
@@ -120,8 +118,7 @@ func (x *Execution) firstDifference(n *weft.NonDeterminismError) *weft.NonDeterm
 	}
 }
 
-// isOutcome reports whether an event of this kind is about an operation that the function has
-// started.
+// isOutcome reports whether an event of this kind is about an operation that the function has started.
 func isOutcome(k checkpoint.Kind) bool {
 	switch k {
 	case checkpoint.KindStarted, checkpoint.KindDispatched, checkpoint.KindAttempted, checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived, checkpoint.KindMissed, checkpoint.KindOpened, checkpoint.KindDisposed, checkpoint.KindClosed:
@@ -130,8 +127,7 @@ func isOutcome(k checkpoint.Kind) bool {
 	return false
 }
 
-// precedes reports whether a was started before b, or before a branch that b is in, in one and
-// the same branch.
+// precedes reports whether a was started before b, or before a branch that b is in, in one and the same branch.
 func precedes(a, b string) bool {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")
 	last := len(as) - 1

@@ -1,10 +1,9 @@
 // Package run executes one workflow run in memory. It replays the history, gives the branches
 // of the workflow function their turns, decides the next checkpoint and commits it.
 //
-// [Execution] is the run. Its driver is the goroutine that executes its loop (execution). The
-// driver repeats: collect what has happened, decide the next checkpoint from it (decide),
-// commit it, deliver its events (execution, deliverEvent), and let the branches of the
-// function continue until all of them wait (scheduler).
+// [Execution] is the run. Its driver is the goroutine that executes its loop (execution). The driver repeats: collect what
+// has happened, decide the next checkpoint from it (decide), commit it, deliver its events (execution, deliverEvent), and
+// let the branches of the function continue until all of them wait (scheduler).
 //
 // What a run needs from others: [Env] has the values that never change (env), [Host] what the
 // runs of one engine share, and two interfaces beside it (host): [Owner] is the incarnation that

@@ -142,9 +142,8 @@ func (e *Env) Queues() (names []string) {
 	return names
 }
 
-// snap returns a snapshot of v, or nil if v needs none, and the digest of v's plaintext. An
-// error means that there is no digest. An error in taking the snapshot is in s.Err, and is
-// returned to whoever uses the snapshot.
+// snap returns a snapshot of v, or nil if v needs none, and the digest of v's plaintext. An error means that there is no
+// digest. An error in taking the snapshot is in s.Err, and is returned to whoever uses the snapshot.
 func (e *Env) snap(v any) (s *payload.Snapshot, sum [sha256.Size]byte, err error) {
 	t := reflect.TypeOf(v)
 	if t == nil || !payload.Shares(t) {

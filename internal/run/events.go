@@ -287,9 +287,8 @@ type toldCall struct {
 	began time.Time
 }
 
-// tellCall says that a function of o is about to be called with ctx, the context of an attempt.
-// It returns the context for the function, and what to tell when it has returned; nil if
-// nobody listens.
+// tellCall says that a function of o is about to be called with ctx, the context of an attempt. It returns the context for
+// the function, and what to tell when it has returned; nil if nobody listens.
 func (e *Env) tellCall(ctx context.Context, o *operation) (context.Context, *toldCall) {
 	began, ended := e.Events.AttemptBegan, e.Events.AttemptEnded
 	if began == nil && ended == nil {

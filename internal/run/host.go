@@ -51,8 +51,9 @@ type Owner interface {
 	// Unsure returns a function that reports commits of unknown outcome.
 	Unsure(what, id string) func(error)
 
-	// Doubt has the owner look at a run that it may own and does not execute.
+	// Doubt has the owner look at a run that it may own and does not execute. DoubtStart may do so for one whose start failed.
 	Doubt(id string)
+	DoubtStart(id string)
 
 	// Fenced reports that a commit for a run was refused, because the run is not the owner's.
 	Fenced(id string)

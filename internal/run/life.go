@@ -62,6 +62,10 @@ func (x *Execution) continuationOf(err error) *continuation {
 // continues reports whether the function has ended with a continuation.
 func (x *Execution) continues() bool { return x.result != nil && x.result.next != nil }
 
+// withoutATrace is more than the operations that a reset may have passed over without a trace of them: a signal was
+// accepted, and that was not recorded yet. Its id has the number of its operation.
+const withoutATrace = 1 << 20
+
 // continueAsNew commits the end of this life of the run and the beginning of the next one. done is false if the run has
 // changed, and the caller must decide again. If the next life belongs to nobody yet, continueAsNew returns errParked.
 func (x *Execution) continueAsNew() (done bool, err error) {
@@ -82,11 +86,15 @@ func (x *Execution) continueAsNew() (done bool, err error) {
 	if err := x.noteBeyond(); err != nil {
 		return false, err
 	}
+	first := uint64(max(x.result.begun, x.beyond.operation)) + 1
+	if len(wf.Resets) > 0 {
+		first += withoutATrace
+	}
 	in := x.result.next.input
 	life := journal.Life{
 		Workflow: with.Workflow,
 		Input:    &journal.Input{Codec: in.Codec, Data: in.Data, Headers: x.headers},
-		First:    uint64(max(x.result.begun, x.beyond.operation)) + 1,
+		First:    first,
 		Updates:  max(x.updates.count, x.beyond.update),
 		GivenUp:  x.givenUp(),
 		Ops:      with.Ops,

@@ -2,6 +2,7 @@ package upkeep
 
 import (
 	"context"
+	"errors"
 
 	"github.com/weft-go/weft/internal/admin"
 	"github.com/weft-go/weft/internal/keys"
@@ -54,7 +55,7 @@ func (x *expiry) dismissChildren(ctx context.Context, entry []byte, id, generati
 		defer x.dismissing.Delete(generation)
 		err := admin.Dismiss(ctx, l.Worker, id, generation)
 		switch {
-		case err == nil, ctx.Err() != nil:
+		case err == nil, ctx.Err() != nil, errors.Is(err, storage.ErrFutureFormat): // an engine of the newer release asks them
 		case !record.Damaged(err):
 			l.Worker.Log.Warn("weft: children of a terminated workflow were not asked to stop; trying again", "workflow", id, "error", err)
 		case l.Once("expired " + string(entry)):

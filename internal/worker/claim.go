@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -376,11 +377,14 @@ func (l *Incarnation) remove(x *run.Execution) {
 // Doubt has the poll look at a run that this incarnation may own and does not execute: its
 // start has an unknown outcome, the store was rewound, or it is held and should be tried
 // again. As long as there is no run, or only what a purge has left of one, the start may still be applied.
-func (l *Incarnation) Doubt(id string) { l.remember(id, doubt{arrival{since: time.Now()}, false}) }
+func (l *Incarnation) Doubt(id string) { l.remember(id, false, math.MaxInt) }
+
+// DoubtStart is Doubt for a start that has failed. Beside many doubts it does nothing: recall finds the run, if there is one.
+func (l *Incarnation) DoubtStart(id string) { l.remember(id, false, mostDoubts) }
 
 // DoubtClaim has the poll look at a run whose claim has an unknown outcome. As long as the
 // run has no owner, the claim may still be applied.
-func (l *Incarnation) DoubtClaim(id string) { l.remember(id, doubt{arrival{since: time.Now()}, true}) }
+func (l *Incarnation) DoubtClaim(id string) { l.remember(id, true, math.MaxInt) }
 
 // A doubt is about a run that this incarnation may own. It is looked at at intervals that double.
 type doubt struct {
@@ -389,19 +393,15 @@ type doubt struct {
 }
 
 const (
-	mostDoubts = 1000 // how many runs in doubt are remembered: recall finds what is written of the others
-	mostFailed = 10   // how many of them cannot be read in one look
+	mostDoubts = 1000 // beside so many, no failed start is remembered
+	mostFailed = 10   // how many of them cannot be read in one look, which the next goes on behind
 )
 
-func (l *Incarnation) remember(id string, d doubt) {
+func (l *Incarnation) remember(id string, claim bool, most int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.unsettled == nil {
-		l.unsettled = map[string]doubt{}
-	}
-	if was, known := l.unsettled[id]; known || len(l.unsettled) < mostDoubts {
-		d.claim = d.claim || was.claim
-		l.unsettled[id] = d
+	if was, known := l.unsettled[id]; known || len(l.unsettled) < most {
+		l.unsettled[id] = doubt{arrival{since: time.Now()}, claim || was.claim}
 	}
 	l.PokeNow()
 }
@@ -441,7 +441,9 @@ func (l *Incarnation) settleDoubts(ctx context.Context) error {
 	doubtful := maps.Clone(l.unsettled)
 	l.mu.Unlock()
 	var errs []error
-	for _, id := range slices.Sorted(maps.Keys(doubtful)) { // in order, so that faults are reproducible
+	ids := slices.Sorted(maps.Keys(doubtful)) // in order, so that faults are reproducible
+	from, _ := slices.BinarySearch(ids, l.doubtsFrom)
+	for _, id := range slices.Concat(ids[from:], ids[:from]) {
 		d := doubtful[id]
 		if !d.due() || l.Worker.Tells(id) { // this execution may be about to end
 			continue
@@ -461,6 +463,7 @@ func (l *Incarnation) settleDoubts(ctx context.Context) error {
 		}
 		l.mu.Unlock()
 		if len(errs) == mostFailed {
+			l.doubtsFrom = id + "\x00" // behind it
 			break
 		}
 	}

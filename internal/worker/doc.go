@@ -1,9 +1,8 @@
 // Package worker executes the runs of one engine: it registers the engine, finds runs that it
 // may execute, claims them, and hands them over when the engine stops.
 //
-// [Worker] is the engine's own part, from New to Close: the runs in memory, the room for them
-// (capacity), and who waits for their end. [Incarnation] is one execution of Engine.Run, or
-// the part of it under one lease: it owns runs.
+// [Worker] is the engine's own part, from New to Close: the runs in memory, the room for them (capacity), and who waits for
+// their end. [Incarnation] is one execution of Engine.Run, or the part of it under one lease: it owns runs.
 //
 //   - incarnation has the state of an Incarnation, its begin and its end. lease renews its
 //     record and detects dead incarnations. fleet knows the others that are alive. witness knows a

@@ -50,10 +50,11 @@ type Incarnation struct {
 	sightings    map[string]sighting // leases of others; used by the poll only
 
 	// The poll's duties and their state.
-	active    activeDeployment
-	takeover  takeover
-	unclaimed unclaimed
-	lines     queueLines
+	active     activeDeployment
+	takeover   takeover
+	unclaimed  unclaimed
+	lines      queueLines
+	doubtsFrom string // where settleDoubts goes on, if it could not look at all
 
 	mu          lock.Mutex         // guards the fields below
 	open        bool               // accepts new work: registered, and not stopping
@@ -82,6 +83,7 @@ func NewIncarnation(e *Worker) *Incarnation {
 		session:     session{lost: make(chan struct{}, 1)},
 		seen:        map[string]bool{},
 		starting:    map[string]int{},
+		unsettled:   map[string]doubt{},
 	}
 	l.mu.SetRank(lock.Inner)
 	l.active = activeDeployment{incarnation: l}
