@@ -80,15 +80,15 @@ func TestSendsThatArriveTogetherShareACommit(t *testing.T) {
 func TestSendsBehindAPanic(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newGated(fresh(t))
-		wf := waitsFor("other") // so that the senders commit
-		p := boot(t, s, wf)
-		start(t, wf, p, "o", "")
 		before := s.beforeCommit
 		s.beforeCommit = func(b storage.Batch) {
 			if before(b); touches(b, "sigseq:") && s.commits.Load() == 2 {
 				panic("the store has a fault")
 			}
 		}
+		wf := waitsFor("other") // so that the senders commit
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
 		var panics, accepted atomic.Int32
 		var wg sync.WaitGroup
 		for i := range 10 {
