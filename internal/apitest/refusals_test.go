@@ -2,6 +2,7 @@ package apitest
 
 import (
 	"bufio"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -224,9 +225,28 @@ func TestEveryOperationNoticesDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, o := range documented(t, http.StatusInternalServerError) {
+			if o.id == "health.ready" { // no token: see TestReadyOnABrokenStore
+				continue
+			}
 			s.refusal(s.send(sample(o)), http.StatusInternalServerError, "damaged")
 		}
 	})
+}
+
+// A broken store panics when the record is read that health.ready asks for.
+type broken struct{ *memory.Store }
+
+func (b broken) Get(ctx context.Context, key []byte) ([]byte, error) {
+	if string(key) == string(keys.ControlHits()) {
+		panic("the store is broken")
+	}
+	return b.Store.Get(ctx, key)
+}
+
+// A store that panics is a fault of the service.
+func TestReadyOnABrokenStore(t *testing.T) {
+	s := serve(t, broken{new(memory.Store)})
+	s.refusal(s.send(request{method: "GET", path: "/v1/ready"}), http.StatusInternalServerError, "internal")
 }
 
 // After Close, everything but the health of the process is 503.
