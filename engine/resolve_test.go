@@ -803,20 +803,26 @@ func TestActionsOnARunThatNobodyExecutes(t *testing.T) {
 		p := boot(t, s, wf)
 		result(t, wf.Handle(p, "claimed"))
 		for _, id := range []string{"claimed", "terminated"} {
-			acted := 0
-			for _, c := range historyOf(t, p.Engine, id) {
-				for _, ev := range c.Events {
-					if ev.Kind == checkpoint.KindActed && ev.Name == "label" {
-						acted++
-					}
-				}
-			}
-			if acted != 100 {
-				t.Errorf("the history of %s has %d labels, want 100", id, acted)
+			if n := acted(t, p.Engine, id)["label"]; n != 100 {
+				t.Errorf("the history of %s has %d labels, want 100", id, n)
 			}
 		}
 		p.stop(t)
 	})
+}
+
+// acted returns how often the history of a run has each action of an operator.
+func acted(t testing.TB, e *engine.Engine, id string) map[string]int {
+	t.Helper()
+	n := map[string]int{}
+	for _, c := range historyOf(t, e, id) {
+		for _, ev := range c.Events {
+			if ev.Kind == checkpoint.KindActed {
+				n[ev.Name]++
+			}
+		}
+	}
+	return n
 }
 
 // Nobody executes a held run, although its engine lives: as many actions may wait as of any other. What ends that it is held is
@@ -845,16 +851,8 @@ func TestAHeldRunCanBeResumed(t *testing.T) {
 		if got := result(t, wf.Handle(p, "o")); got != "done" {
 			t.Errorf("the result is %q", got)
 		}
-		acted := map[string]int{}
-		for _, c := range historyOf(t, p.Engine, "o") {
-			for _, ev := range c.Events {
-				if ev.Kind == checkpoint.KindActed {
-					acted[ev.Name]++
-				}
-			}
-		}
-		if acted["label"] != 100 || acted["retry"] != 1 {
-			t.Errorf("the history has %v, want 100 labels and a retry", acted)
+		if n := acted(t, p.Engine, "o"); n["label"] != 100 || n["retry"] != 1 {
+			t.Errorf("the history has %v, want 100 labels and a retry", n)
 		}
 		p.stop(t)
 	})

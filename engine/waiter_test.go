@@ -249,6 +249,24 @@ func (s *failsStarts) Commit(ctx context.Context, b storage.Batch) error {
 	return s.Storage.Commit(ctx, b)
 }
 
+// failing starts workflows all at once, each of which fails with err after five seconds.
+func (s *failsStarts) failing(t testing.TB, p *process, wf *engine.Workflow[string, string], starts int, err error) {
+	t.Helper()
+	s.fails.Store(&err)
+	defer s.fails.Store(nil)
+	within, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	for i := range starts {
+		all.Go(func() {
+			if _, err := wf.Start(within, p, fmt.Sprint(i), ""); err == nil {
+				t.Error("a start has not failed")
+			}
+		})
+	}
+	all.Wait()
+}
+
 // Starts that fail cost little after the store is back: the engine reads for the first thousand of them, less and less often.
 // If a start was certainly not written, it reads nothing.
 func TestStartsThatFailCostLittleLater(t *testing.T) {
@@ -266,22 +284,7 @@ func TestStartsThatFailCostLittleLater(t *testing.T) {
 				wf := flow("w", func(*engine.Run) (string, error) { return "done", nil })
 				s := &failsStarts{Storage: fresh(t)}
 				p := boot(t, s, wf, func(c *engine.Config) { c.MaxRunsInMemory = starts })
-				s.fails.Store(&c.err)
-				within, cancel := context.WithTimeout(ctx, 5*time.Second)
-				defer cancel()
-				failed := make(chan error, starts)
-				for i := range starts {
-					go func() {
-						_, err := wf.Start(within, p, fmt.Sprint(i), "")
-						failed <- err
-					}()
-				}
-				for range starts {
-					if err := <-failed; err == nil {
-						t.Fatal("a start has not failed")
-					}
-				}
-				s.fails.Store(nil)
+				s.failing(t, p, wf, starts, c.err)
 				s.reads.Store(0)
 				time.Sleep(5 * time.Minute)
 				if n := s.reads.Load(); n > c.reads {
@@ -321,20 +324,7 @@ func TestResumeBesideStartsThatFail(t *testing.T) {
 		p := boot(t, s, wf, held, func(c *engine.Config) { c.MaxRunsInMemory = starts })
 		h := start(t, held, p, "held", "")
 		eventually(t, "it is held", func() bool { return len(describe(t, p, "held").Attention) > 0 })
-		lost := errors.New("connection lost")
-		s.fails.Store(&lost)
-		within, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		var failing sync.WaitGroup
-		for i := range starts {
-			failing.Go(func() {
-				if _, err := wf.Start(within, p, fmt.Sprint(i), ""); err == nil {
-					t.Error("a start has not failed")
-				}
-			})
-		}
-		failing.Wait()
-		s.fails.Store(nil)
+		s.failing(t, p, wf, starts, errors.New("connection lost"))
 		mended.Store(true)
 		began := time.Now()
 		if err := p.Resume(ctx, "held", audit); err != nil {

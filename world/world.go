@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/queue"
+	"github.com/weft-go/weft/internal/told"
 	log "github.com/weft-go/weft/internal/world"
 	"github.com/weft-go/weft/internal/worldhttp"
 	"github.com/weft-go/weft/internal/worldstream"
@@ -79,9 +80,9 @@ func Open(s storage.Storage, o *Options) (*World, error) {
 	if w.logger == nil {
 		w.logger = slog.Default()
 	}
-	var told told
+	var reported told.Set
 	damaged := func(key string, err error) {
-		if told.first(key) {
+		if reported.First(key, mostTold) {
 			w.logger.Error("a record of the world cannot be read, and is passed over", "key", key, "error", err)
 		}
 	}
@@ -109,27 +110,8 @@ func Open(s storage.Storage, o *Options) (*World, error) {
 	return w, nil
 }
 
-// told has the keys whose damage was reported, so that it is reported once.
-type told struct {
-	mu   sync.Mutex
-	keys map[string]bool
-}
-
-// mostTold bounds told. With more damaged records, some are reported again.
+// mostTold is how many damaged records are remembered to have been reported.
 const mostTold = 1000
-
-func (t *told) first(key string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.keys[key] {
-		return false
-	}
-	if t.keys == nil || len(t.keys) >= mostTold {
-		t.keys = map[string]bool{}
-	}
-	t.keys[key] = true
-	return true
-}
 
 // Close ends waiting calls, and waits for what was begun. It does not close the store. Of a World of In it does nothing.
 func (w *World) Close() {

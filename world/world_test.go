@@ -253,7 +253,6 @@ func TestRunReports(t *testing.T) {
 		if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(keys.QueueKey("blue", "k"), []byte("damaged"))}}); err != nil {
 			t.Fatal(err)
 		}
-		away.Store(true)
 		for _, back := range []bool{false, true} {
 			away.Store(!back)
 			said.Reset()

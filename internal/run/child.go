@@ -176,7 +176,7 @@ func (x *Execution) commitBirths(c journal.Change, born []*birth) (done bool, er
 		case !done:
 			b.op.child.ready = false
 			if err != nil {
-				x.Owner.Doubt(b.starting.Workflow.ID)
+				x.Owner.DoubtStart(b.starting.Workflow.ID)
 			}
 		case b.write != nil:
 			b.starting.Begun(b.write)

@@ -332,10 +332,10 @@ func (x *Execution) decide(d *decision, now time.Time) error {
 		c.Events = append(c.Events, e)
 		size += len(e.Result) + len(e.Error) + len(e.Stack)
 	}
-	o, others := x.Ops.receiver()
-	if o != nil {
-		add(o.receives(o.found))
-		there, ops := acceptance.Consume(x.ID, o.found.Waiting)
+	receiver, others := x.Ops.receiver()
+	if receiver != nil {
+		add(receiver.receives(receiver.found))
+		there, ops := acceptance.Consume(x.ID, receiver.found.Waiting)
 		c.If, c.Ops = append(c.If, there), append(c.Ops, ops...)
 	}
 	for _, o := range x.Ops.ready {

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/limits"
 	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/told"
 	"github.com/weft-go/weft/signal"
 )
 
@@ -27,7 +28,7 @@ type Host struct {
 	ArchiveLife func(ctx context.Context, wf *journal.Workflow, head uint64) (refused, err error)
 
 	mu         lock.Mutex
-	changed    map[string]bool                // runs for which a changed input was reported, by generation
+	changed    told.Set                       // runs for which a changed input was reported, by generation
 	activities map[string]activity.Definition // of the configuration, and those that runs have called, by name
 }
 

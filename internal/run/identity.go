@@ -171,14 +171,5 @@ const MostTold = 10_000
 // tellsOfInput reports whether a changed input of this run is to be reported. It returns true
 // only the first time, because a run is replayed each time it comes back from parking.
 func (e *Host) tellsOfInput(generation string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.changed[generation] {
-		return false
-	}
-	if e.changed == nil || len(e.changed) >= MostTold {
-		e.changed = map[string]bool{}
-	}
-	e.changed[generation] = true
-	return true
+	return e.changed.First(generation, MostTold)
 }

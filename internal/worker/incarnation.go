@@ -16,6 +16,7 @@ import (
 	"github.com/weft-go/weft/internal/meta"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/settle"
+	"github.com/weft-go/weft/internal/told"
 	"github.com/weft-go/weft/internal/trail"
 	"github.com/weft-go/weft/storage"
 )
@@ -54,13 +55,13 @@ type Incarnation struct {
 	takeover   takeover
 	unclaimed  unclaimed
 	lines      queueLines
-	doubtsFrom string // where settleDoubts goes on, if it could not look at all
+	doubtsFrom string   // where settleDoubts goes on, if it could not look at all
+	seen       told.Set // what was reported
 
 	mu          lock.Mutex         // guards the fields below
 	open        bool               // accepts new work: registered, and not stopping
 	floor       uint64             // lowest number that a claim may have
 	starting    map[string]int     // starts and claims in progress, by id: no doubt may claim these
-	seen        map[string]bool    // what was reported
 	unsettled   map[string]doubt   // runs to look at
 	lateSignals map[string]arrival // runs to which a signal may come late
 }
@@ -81,7 +82,6 @@ func NewIncarnation(e *Worker) *Incarnation {
 		quarantine:  newQuarantine(),
 		hurry:       make(chan struct{}, 1),
 		session:     session{lost: make(chan struct{}, 1)},
-		seen:        map[string]bool{},
 		starting:    map[string]int{},
 		unsettled:   map[string]doubt{},
 	}
@@ -281,18 +281,7 @@ func (l *Incarnation) startInProgress(id string) bool {
 }
 
 // Once reports whether it is called with what for the first time, so that it is logged once.
-func (l *Incarnation) Once(what string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.seen[what] {
-		return false
-	}
-	if len(l.seen) >= run.MostTold { // some things will be reported again
-		clear(l.seen)
-	}
-	l.seen[what] = true
-	return true
-}
+func (l *Incarnation) Once(what string) bool { return l.seen.First(what, run.MostTold) }
 
 // LookAgain has the poll look at all skipped entries again. The poll calls it.
 func (l *Incarnation) LookAgain() {
