@@ -388,7 +388,7 @@ func TestReadingWritesNothing(t *testing.T) {
 			for _, r := range reads {
 				s.done(r.args...)
 			}
-			s.fails(1, "permission denied", "cancel", "order-42", "--reason", "x", "--write", "--timeout", "1s")
+			s.fails(1, "permission denied", "cancel", "order-42", "--reason", "x", "--write", "--timeout", "10s")
 			return
 		}
 		path := k.store[strings.Index(k.store, ":")+1:]
