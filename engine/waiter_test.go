@@ -18,6 +18,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
@@ -111,6 +112,41 @@ func TestWaiterKeepsNoFormerExecution(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An attempt of the first life that does not return keeps none of the later lives in memory, but for the present one.
+func TestAttemptOfTheFirstLifeKeepsNoLaterOne(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		free := make(chan bool)
+		deaf := &activity.Activity[int, int]{Name: "deaf", Run: func(ctx context.Context, n int) (int, error) {
+			<-free
+			return n, nil
+		}}
+		const times = 5
+		wf := again("long", times, func(run *engine.Run, life int) error {
+			if life == 0 {
+				deaf.Go(run, life)
+			}
+			return run.Sleep(time.Minute)
+		})
+		p := boot(t, fresh(t), wf)
+		h := start(t, wf, p, "o", 0)
+		var lives []weak.Pointer[run.Execution]
+		for range times {
+			synctest.Wait()
+			lives = append(lives, weak.Make(engine.InMemory(p.Engine, "o")))
+			time.Sleep(time.Minute)
+		}
+		synctest.Wait()
+		runtime.GC()
+		for i, life := range lives[1:] {
+			if life.Value() != nil {
+				t.Errorf("life %d is kept in memory", i+1)
+			}
+		}
+		close(free)
+		result(t, h)
+	})
 }
 
 // The function of a run blocks, and another process terminates the run. Who waits for its result is told so as soon as its

@@ -202,7 +202,7 @@ func (x *Execution) leave(err error) {
 	switch {
 	case x.Output != nil:
 		e.Exit, e.Status, e.Error = weft.ExitEnded, x.Output.Status, x.Output.Error
-	case x.next != nil:
+	case x.Next() != nil:
 		e.Exit = weft.ExitContinued
 	case err == errParked:
 		e.Exit = weft.ExitParked

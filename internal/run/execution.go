@@ -102,7 +102,7 @@ type Execution struct {
 	stored        []span              // the checkpoints of this life
 	remains       remains             // of earlier lives
 	archive       archiving           // of this life, before the run continues as new
-	next          *Execution          // of the next life; nil: the run has not continued as new
+	lives         *lives              // nil: the run has not continued as new
 	atRest        time.Time           // since when it is idle; zero: it is not
 	stays         bool                // do not park before the next checkpoint
 	Probation     *Probation          // set if the run has deaths that are not reset

@@ -13,9 +13,8 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-// forwardMemory is the least time for which the acceptance of a signal that a run sends is
-// remembered. If a run is stopped after the signal was accepted and before it has recorded
-// this, and stays stopped for longer, it sends the signal again.
+// forwardMemory is the least time for which the acceptance of a signal that a run sends is remembered. If a run is stopped
+// after the signal was accepted and before it has recorded this, and stays stopped for longer, it sends the signal again.
 const forwardMemory = 30 * 24 * time.Hour
 
 // ForwardSignal is engine.Run.ForwardSignal.

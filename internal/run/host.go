@@ -83,8 +83,7 @@ type Owner interface {
 	// that another engine may claim the run at once.
 	Ahead() time.Duration
 
-	// DoubtsClock reports whether the owner's clock may be ahead by so much that an entry with
-	// its time would be found late.
+	// DoubtsClock reports whether the owner's clock may be ahead by so much that an entry with its time would be found late.
 	DoubtsClock() bool
 }
 
@@ -99,8 +98,7 @@ type Peers interface {
 	// Drives reports whether the engine executes wf for its owner.
 	Drives(wf *journal.Workflow) bool
 
-	// Hint tells the execution of wf that something was written for it, or has the engine
-	// look for wf.
+	// Hint tells the execution of wf that something was written for it, or has the engine look for wf.
 	Hint(wf *journal.Workflow, what Message)
 
 	// PokePoll has the engine look for work now.
@@ -122,8 +120,7 @@ func NewHost(e Env, gate *limits.Gate) *Host {
 	return h
 }
 
-// mostActivities is how many activities a host knows. There are more only if their names are
-// made at run time.
+// mostActivities is how many activities a host knows. There are more only if their names are made at run time.
 const mostActivities = 10_000
 
 // know notes that a run of this engine calls a. It returns a *activity.DefinitionError if the

@@ -87,8 +87,7 @@ func (o *operation) compareInput(e logged) {
 	}
 }
 
-// mostCallers is how many calls are noted of an operation's start. Between the user's code and
-// the engine there are a few.
+// mostCallers is how many calls are noted of an operation's start. Between the user's code and the engine there are a few.
 const mostCallers = 16
 
 // callers returns the calls that lead to the start of an operation.

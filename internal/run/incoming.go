@@ -105,8 +105,7 @@ func (e *Env) checkIncoming(in *acceptance.Incoming, m signal.Message, encoding 
 	return nil
 }
 
-// An Address is what an acceptance depends on besides its own records: the workflow and
-// its counter, as last known.
+// An Address is what an acceptance depends on besides its own records: the workflow and its counter, as last known.
 type Address struct {
 	Workflow *journal.Workflow
 	Counted  []byte // nil: no signal was accepted yet

@@ -1,9 +1,11 @@
 package run
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
+	"sync/atomic"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
@@ -127,23 +129,33 @@ func (x *Execution) continueAsNew() (done bool, err error) {
 		x.host.Peers.PokePoll()
 		return true, errParked
 	}
-	x.next = x.nextLife(left)
+	x.prepareNext(left)
 	return true, nil
 }
 
-// Next returns the execution of the next life if the run has continued as new, and nil otherwise.
-func (x *Execution) Next() *Execution { return x.next }
+// lives has the execution of a run's last life, for all of them.
+type lives = atomic.Pointer[Execution]
 
-// nextLife returns the execution of the life that begins with the head. left is what the lives
-// before have left in the store.
-func (x *Execution) nextLife(left remains) *Execution {
+// Next returns the execution of the next life if the run has continued as new, or of a later one, and nil otherwise. An
+// attempt may keep x for long, so x keeps none of those in between.
+func (x *Execution) Next() *Execution {
+	if x.lives == nil || x.lives.Load() == x {
+		return nil
+	}
+	return x.lives.Load()
+}
+
+// prepareNext makes the execution of the life that begins with the head. left is what the lives before have left in the store.
+func (x *Execution) prepareNext(left remains) {
 	n := New(x.host, x.Owner, x.Definition, x.Hold)
 	n.Input, n.headers, n.remains = x.result.next.input, x.headers, left
 	n.Stuck.Store(x.Stuck.Load()) // a report of that may come only now
 	if t := x.Probation; t != nil {
 		n.Probation = &Probation{Deaths: t.Deaths, Alone: t.Alone, Began: t.Began}
 	}
-	return n
+	n.lives = cmp.Or(x.lives, new(lives))
+	n.lives.Store(n)
+	x.lives = n.lives
 }
 
 // mostGivenUp is how many operations that a life has given up the next one's history names.

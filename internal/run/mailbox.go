@@ -85,8 +85,8 @@ func (x *Execution) pass(posts ...Message) {
 	}
 	switch {
 	case !look || x.Output != nil:
-	case x.next != nil:
-		x.next.Post(Anything)
+	case x.Next() != nil:
+		x.Next().Post(Anything)
 	default:
 		x.Owner.Doubt(x.ID)
 	}
