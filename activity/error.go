@@ -11,7 +11,8 @@ var (
 	ErrTimeout = errors.New("activity: timed out")
 
 	// ErrLeaseLost is the cause of an attempt's context when its engine has lost the
-	// right to run the workflow: another engine takes over.
+	// right to run the workflow: another engine takes over, or the workflow was reset. A cause that
+	// wraps it says which.
 	ErrLeaseLost = errors.New("activity: lease lost")
 
 	// ErrStopped is the cause of an attempt's context when the engine stops. The

@@ -6,7 +6,7 @@ import (
 
 // Heartbeat reports how far the attempt has come. The next attempt and the verifier
 // read this with [Progress]. It also says whether to continue: its error is the cause
-// when the attempt should stop, which is ErrTimeout, ErrLeaseLost, ErrStopped,
+// when the attempt should stop, which is or wraps ErrTimeout, ErrLeaseLost, ErrStopped,
 // ErrTerminated, engine.ErrCancelled, or that of the caller's own context. It is another error if
 // progress cannot be encoded, or has more than 64 KiB when encoded; such progress is
 // not reported.

@@ -149,6 +149,56 @@ func TestAttemptOfTheFirstLifeKeepsNoLaterOne(t *testing.T) {
 	})
 }
 
+// A reset, or a takeover, by another engine ends the attempts of the engine that has lost the run, whether its function waits
+// for them or blocks. The cause is that of a lost lease, and not that of a termination.
+func TestCauseOfAnAttemptWhoseRunIsResetElsewhere(t *testing.T) {
+	for name, blocks := range map[string]bool{"waits": false, "blocks": true} {
+		t.Run(name, func(t *testing.T) {
+			onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+				s := store.Open(t)
+				defer s.Close()
+				hold := make(chan bool)
+				causes := make(chan error, 10)
+				work := &activity.Activity[int, int]{Name: "work", Run: func(ctx context.Context, n int) (int, error) {
+					select {
+					case <-ctx.Done():
+						causes <- context.Cause(ctx)
+						return 0, context.Cause(ctx)
+					case <-hold:
+						return n, nil
+					}
+				}}
+				wf := flow("works", func(run *engine.Run) (string, error) {
+					if err := run.Sleep(time.Second); err != nil {
+						return "", err
+					}
+					f := work.Go(run, 1)
+					if err := run.Sleep(time.Second); err != nil {
+						return "", err
+					}
+					if blocks {
+						<-hold
+					}
+					_, err := f.Get(run)
+					return "done", err
+				})
+				p := boot(t, s, wf)
+				h := start(t, wf, p, "o", "")
+				time.Sleep(5 * time.Second)
+				if err := made(t, s).Reset(ctx, "o", "1", audit); err != nil {
+					t.Fatal(err)
+				}
+				if cause := <-causes; !errors.Is(cause, activity.ErrLeaseLost) || errors.Is(cause, activity.ErrTerminated) {
+					t.Errorf("the attempt was told %v, want ErrLeaseLost", cause)
+				}
+				close(hold)
+				result(t, h)
+				p.stop(t)
+			})
+		})
+	}
+}
+
 // The function of a run blocks, and another process terminates the run. Who waits for its result is told so as soon as its
 // engine hears of it, and so is who asks after that.
 func TestResultOfARunThatBlocksAndIsTerminatedElsewhere(t *testing.T) {

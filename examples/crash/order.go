@@ -98,7 +98,9 @@ func (s *shop) effect(ctx context.Context) string {
 	return fmt.Sprintf("%s.%d.%d", i.Activity, i.Attempt, rand.Uint32())
 }
 
-func lost(attempt context.Context) bool { return context.Cause(attempt) == activity.ErrLeaseLost }
+func lost(attempt context.Context) bool {
+	return errors.Is(context.Cause(attempt), activity.ErrLeaseLost)
+}
 
 // A lease says whether the attempt's owner has lost its lease by the time at which a line is printed. Lines are printed one at a
 // time, and attempts learn of it before "deposed" is printed. So behind "deposed", an effect of that owner says that it is late.

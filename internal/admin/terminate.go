@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
@@ -78,7 +79,7 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id, generation string, by
 	}
 	e.Log.Warn("weft: workflow is terminated", "workflow", id, "by", by.Name, "why", by.Reason)
 	if driven != nil {
-		e.CutOff(driven)
+		e.CutOff(driven, activity.ErrTerminated)
 	}
 	e.PokePoll() // a slot of its queue may be free
 	soon, cancel := context.WithTimeout(ctx, dismissFor)

@@ -776,7 +776,7 @@ func (x *Execution) lose(wf *journal.Workflow) {
 		x.Owner.Doubt(x.ID) // nobody else would execute it
 	}
 	x.logger().Warn("weft: run was taken over, or ended elsewhere")
-	x.Cancel(errors.New("engine: run was taken over"))
+	x.Cancel(ErrTakenOver)
 }
 
 // DescribeWaiting asks the driver what the run waits for. It returns nil if the driver is busy for longer than patience.

@@ -8,11 +8,10 @@ import (
 // ErrRelieved ends the loop of a driver that another driver has replaced.
 var ErrRelieved = errors.New("engine: another goroutine executes the run")
 
-// lend runs a job in the driver's goroutine. This avoids a switch to another goroutine and
-// the growth of its stack. If a message arrives or the run's context ends meanwhile, another
-// driver takes over in a new goroutine. So the run does not depend on how long the job takes
-// and whether it respects cancellation. lend then returns false, and its caller must not use
-// the run any more.
+// lend runs a job in the driver's goroutine. This avoids a switch to another goroutine and the growth of its stack. If a
+// message arrives or the run's context ends meanwhile, another driver takes over in a new goroutine. So the run does not
+// depend on how long the job takes and whether it respects cancellation. lend then returns false, and its caller must not
+// use the run any more.
 func (x *Execution) lend(j *job) (back bool) {
 	if x.unwatch == nil {
 		x.unwatch = context.AfterFunc(x.Ctx, x.relieve)

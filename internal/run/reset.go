@@ -1,7 +1,6 @@
 package run
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/export"
 	"github.com/weft-go/weft/internal/journal"
@@ -22,8 +22,11 @@ import (
 // own, "3~1" for operation 3 after the first reset. So nothing that belongs to what was passed over
 // is met: no record, no child, and no key or id that is derived from the operation's.
 
-// ErrReset is why an execution ends that a reset has taken the run from.
-var ErrReset = errors.New("engine: run was reset")
+// Why an execution ends from which a reset, or another engine, has taken the run.
+var (
+	ErrReset     = fmt.Errorf("%w: the run was reset", activity.ErrLeaseLost)
+	ErrTakenOver = fmt.Errorf("%w: the run was taken over", activity.ErrLeaseLost)
+)
 
 // GoesOn reports whether an event of this kind may have had the function go on, or says what an
 // operation of it has come to. A reset goes back to directly behind such an event. Code that ran

@@ -288,7 +288,7 @@ func (l *Incarnation) Launch(x *run.Execution) {
 	l.Running.Add(1)
 	l.Worker.mu.Lock()
 	if old := l.Worker.runs[x.ID]; old != nil {
-		old.Cancel(errors.New("engine: run was claimed again")) // the store was rewound
+		old.Cancel(run.ErrTakenOver) // the store was rewound
 	}
 	l.Worker.runs[x.ID] = x
 	few := len(l.Worker.runs) <= fewRuns

@@ -5,16 +5,15 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/storage"
 )
 
-// CutOff ends x, whose run was terminated. The driver need not notice: it may be blocked in user code.
-func (e *Worker) CutOff(x *run.Execution) {
-	x.Cancel(activity.ErrTerminated)
+// CutOff ends x, whose run was terminated, or taken from it. The driver need not notice: it may be blocked in user code.
+func (e *Worker) CutOff(x *run.Execution, cause error) {
+	x.Cancel(cause)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	x.Told = true // waiters that register later look at the store

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/run"
@@ -39,7 +40,7 @@ func (l *Incarnation) findStuck(ctx context.Context) error {
 		case busy >= lost && x.Stuck.CompareAndSwap(false, true):
 			l.reportStuck(ctx, x, busy)
 		case busy >= lost:
-			l.cutOffTerminated(ctx, x)
+			l.cutOffLost(ctx, x)
 		case l.Once(fmt.Sprint("tardy ", x.ID, since)):
 			l.Worker.Log.Warn("weft: workflow function has not called the engine for long", "workflow", x.ID, "type", x.Definition.Name, "for", busy.Round(time.Millisecond), "stack", x.Stack())
 		}
@@ -47,17 +48,23 @@ func (l *Incarnation) findStuck(ctx context.Context) error {
 	return nil
 }
 
-// cutOffTerminated ends the execution x if user code has the turn, and the run was terminated meanwhile, and perhaps removed or
-// started again since. x itself notices nothing before user code returns to the engine.
-func (l *Incarnation) cutOffTerminated(ctx context.Context, x *run.Execution) {
+// cutOffLost ends the execution x if user code has the turn, and the run was terminated meanwhile, and perhaps removed or
+// started again since, or was taken from x. x itself notices nothing before user code returns to the engine.
+func (l *Incarnation) cutOffLost(ctx context.Context, x *run.Execution) {
 	since := x.BusySince.Load()
 	if since == 0 || x.Ctx.Err() != nil {
 		return
 	}
 	wf, err := journal.Load(ctx, l.Worker.Store, x.ID)
-	gone := errors.Is(err, storage.ErrNotFound) || err == nil && (wf.Tombstone() || wf.Status.Terminal() || wf.Owner != l.name || wf.Generation != x.Generation)
-	if gone && x.BusySince.Load() == since {
-		l.Worker.CutOff(x)
+	var cause error
+	switch {
+	case errors.Is(err, storage.ErrNotFound), err == nil && (wf.Tombstone() || wf.Generation != x.Generation || wf.Status.Terminal() && wf.Owner == l.name):
+		cause = activity.ErrTerminated
+	case err == nil && (wf.Owner != l.name || wf.Status.Terminal()):
+		cause = run.ErrTakenOver
+	}
+	if cause != nil && x.BusySince.Load() == since {
+		l.Worker.CutOff(x, cause)
 	}
 }
 

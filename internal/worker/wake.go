@@ -40,7 +40,7 @@ func (l *Incarnation) wake(ctx context.Context) error {
 		// The run looks before it waits, and after a crash its next owner looks. So the entry can be deleted.
 		if x := l.Worker.Executing(id); x != nil {
 			x.Post(run.Anything)
-			l.cutOffTerminated(ctx, x)
+			l.cutOffLost(ctx, x)
 		} else if owner == l.name {
 			l.Doubt(id)
 		}
