@@ -206,6 +206,7 @@ func (a *attempt) commit(ctx context.Context, c *entry.Change) (doubtful bool, e
 	failed := func(err error) {
 		_, withdrawn := errors.AsType[*storage.WithdrawnError](err)
 		doubtful = doubtful || !withdrawn
+		a.takes.Store(false)
 	}
 	err = settle.Commit(ctx, a.on, c.Batch, failed, func(ctx context.Context) (bool, error) { return a.landed(ctx, c) })
 	if err == nil {
@@ -235,18 +236,30 @@ func (a *attempt) takeBack(c *entry.Change) {
 	}
 }
 
-// takenBack tries to take a claim back, for a while. It returns false if the outcome is still unknown. One claim is tried at a time: if the
-// store fails, there may be many.
-func (a *attempt) takenBack(c *entry.Change) bool {
+// commitInTurn commits the claim c, for a while. As long as the store fails, one claim is tried at a time, because there may be many.
+func (a *attempt) commitInTurn(c *entry.Change) error {
 	select {
 	case a.turn <- struct{}{}:
 	case <-a.life.Done():
-		return true
+		return storage.ErrClosed
 	}
-	defer func() { <-a.turn }()
+	if a.takes.Load() {
+		<-a.turn
+	} else {
+		defer func() { <-a.turn }()
+	}
 	ctx, cancel := context.WithTimeout(a.life, claimPatience)
 	defer cancel()
-	switch _, err := a.commit(ctx, c); {
+	_, err := a.commit(ctx, c)
+	if err == nil || errors.Is(err, storage.ErrConflict) {
+		a.takes.Store(true)
+	}
+	return err
+}
+
+// takenBack tries to take a claim back. It returns false if the outcome is still unknown.
+func (a *attempt) takenBack(c *entry.Change) bool {
+	switch err := a.commitInTurn(c); {
 	case err == nil:
 		a.claim = c.After
 		a.persist(a.givenUp())

@@ -12,17 +12,15 @@ import (
 // maxVersion is the most bytes of a version that is compared, as of a version of an Order.
 const maxVersion = 255
 
-// CompareInt compares decimal integers of any size, for Order.Compare. It returns -1 if a is less
-// than b, 0 if they are equal, and 1 if a is greater. A sign and leading zeros are allowed; spaces,
-// fractions and exponents are not. Anything else, and what is longer than 255 bytes, is an error that
-// wraps ErrInvalid.
+// CompareInt compares decimal integers of any size, for Order.Compare. It returns -1 if a is less than b, 0 if they are
+// equal, and 1 if a is greater. A sign and leading zeros are allowed; spaces, fractions and exponents are not. Anything
+// else, and what is longer than 255 bytes, is an error that wraps ErrInvalid.
 func CompareInt(a, b string) (int, error) { return compare(a, b, parseInt) }
 
-// CompareTime compares times, for Order.Compare. It returns -1 if a is before b, 0 if they are the same
-// instant, and 1 if a is after b. A time is either of RFC 3339, such as 2026-02-28T09:30:00.25+01:00, or a
-// decimal number of seconds since 1970, such as 1772267400.25, and the two may be compared with each
-// other. Fractions are compared exactly, to their last digit. Times without a zone, leap seconds
-// (23:59:60), and what is longer than 255 bytes are errors that wrap ErrInvalid.
+// CompareTime compares times, for Order.Compare. It returns -1 if a is before b, 0 if they are the same instant, and 1 if a
+// is after b. A time is either of RFC 3339, such as 2026-02-28T09:30:00.25+01:00, or a decimal number of seconds since 1970,
+// such as 1772267400.25, and the two may be compared with each other. Fractions are compared exactly, to their last digit.
+// Times without a zone, leap seconds (23:59:60), and what is longer than 255 bytes are errors that wrap ErrInvalid.
 //
 // Two events may happen in one tick of a clock, so set Order.Ties.
 func CompareTime(a, b string) (int, error) { return compare(a, b, parseTime) }

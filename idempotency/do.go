@@ -35,8 +35,7 @@ func (e *Effect[In, Out]) Do(ctx context.Context, l *Ledger, k Key, in In) (Rece
 	return receipt[Out](ctx, l, j, l.do(ctx, j))
 }
 
-// Lookup returns the receipt of a sealed key, and ErrNotSealed for any other. It writes nothing, and
-// does not wait.
+// Lookup returns the receipt of a sealed key, and ErrNotSealed for any other. It writes nothing, and does not wait.
 func (e *Effect[In, Out]) Lookup(ctx context.Context, l *Ledger, k Key) (Receipt[Out], error) {
 	if err := e.Check(); err != nil {
 		return Receipt[Out]{}, err

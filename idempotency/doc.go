@@ -1,6 +1,5 @@
-// Package idempotency makes an effect happen once for each key, although the request for it comes
-// twice: from clients that repeat a request, providers that repeat a webhook, queues that deliver
-// again, jobs that are started again.
+// Package idempotency makes an effect happen once for each key, although the request for it comes twice: from clients that
+// repeat a request, providers that repeat a webhook, queues that deliver again, jobs that are started again.
 //
 //	ledger, err := idempotency.New(idempotency.Config{Storage: store})
 //	...

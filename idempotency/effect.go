@@ -21,8 +21,7 @@ type Effect[In, Out any] struct {
 	// Name is the Action of keys that have none, and appears in logs. It never changes.
 	Name string
 
-	// Run makes the effect happen. It runs in the caller's goroutine. What it returns decides
-	// what is recorded:
+	// Run makes the effect happen. It runs in the caller's goroutine. What it returns decides what is recorded:
 	//
 	//   - nil: the key is sealed with the result.
 	//   - activity.NoEffect(err): nothing happened. The key is released: the next call runs.
@@ -51,10 +50,9 @@ type Effect[In, Out any] struct {
 	// requests of earlier attempts, by their fencing tokens. Then there is no wait for Settle.
 	VerifyFences bool
 
-	// Reserve chooses the effect's id, and data of up to 64 KiB, before the first attempt. They are
-	// stored with the claim and are the same in every attempt. An error of Reserve is returned,
-	// but not as ErrInvalid, and nothing is written. What cannot be stored is a *ConfigError. Its context
-	// ends after Timeout. Without Reserve the id is eff_ and a ULID.
+	// Reserve chooses the effect's id, and data of up to 64 KiB, before the first attempt. They are stored with the claim
+	// and are the same in every attempt. An error of Reserve is returned, but not as ErrInvalid, and nothing is written.
+	// What cannot be stored is a *ConfigError. Its context ends after Timeout. Without Reserve the id is eff_ and a ULID.
 	Reserve func(ctx context.Context, in In) (Reservation, error)
 
 	// EffectID returns the final id of an effect that happened. Without it the reserved id is final.
@@ -67,8 +65,7 @@ type Effect[In, Out any] struct {
 	// DiffValues has a *ConflictError contain the values that differ, and not only where.
 	DiffValues bool
 
-	// Order, if not nil, has the effects of one source happen one at a time, and none after a newer
-	// one.
+	// Order, if not nil, has the effects of one source happen one at a time, and none after a newer one.
 	Order *Order[In]
 
 	// Timeout limits one call of Run, and one of Reserve before it. Zero is DefaultTimeout.
@@ -138,9 +135,8 @@ func AttemptFrom(ctx context.Context) Attempt {
 	return Attempt{}
 }
 
-// An Order makes events of one source take effect one at a time, and the older ones not after a
-// newer one. Source and Version are of the input; Source has at most 255 bytes of UTF-8, Version at
-// most 255. An empty Version is invalid.
+// An Order makes events of one source take effect one at a time, and the older ones not after a newer one. Source and
+// Version are of the input; Source has at most 255 bytes of UTF-8, Version at most 255. An empty Version is invalid.
 //
 // While it is unknown what became of an event, those of its source that come later are *[IndeterminateError]s. Only if
 // both have the policy TakeOver does a newer one run.

@@ -60,8 +60,7 @@ func (e *ConflictError) Error() string {
 
 func (e *ConflictError) Unwrap() error { return ErrConflict }
 
-// An InProgressError means that somebody is at it, or that the result is not durable yet. Call
-// again with the same key.
+// An InProgressError means that somebody is at it, or that the result is not durable yet. Call again with the same key.
 type InProgressError struct {
 	EffectID   string        // reserved
 	RetryAfter time.Duration // when to ask again
@@ -125,9 +124,8 @@ func (e *StaleError) Error() string {
 
 func (e *StaleError) Unwrap() error { return ErrStale }
 
-// A FenceLostError means that Run returned after another holder had taken the key over. What Run
-// did may be a second effect: EffectID names it. The Receipt beside the error is the winner's, if
-// there is one already.
+// A FenceLostError means that Run returned after another holder had taken the key over. What Run did may be a second effect:
+// EffectID names it. The Receipt beside the error is the winner's, if there is one already.
 type FenceLostError struct{ EffectID string }
 
 func (e *FenceLostError) Error() string {
@@ -149,8 +147,7 @@ func (e *ResultUnavailableError) Error() string {
 
 func (e *ResultUnavailableError) Unwrap() error { return ErrResultUnavailable }
 
-// A ConfigError describes a problem of one field of a Config, a Policies or an Effect. It wraps
-// ErrInvalid.
+// A ConfigError describes a problem of one field of a Config, a Policies or an Effect. It wraps ErrInvalid.
 type ConfigError struct{ Field, Problem string }
 
 func (e *ConfigError) Error() string { return fmt.Sprintf("idempotency: %s %s", e.Field, e.Problem) }

@@ -8,9 +8,8 @@ import (
 	"github.com/weft-go/weft/idempotency/internal/entry"
 )
 
-// A Key names one effect. Two calls with equal keys ask for the same effect, and it is sealed
-// once. Name the effect and not the thing that it acts on: two refunds of one payment are two
-// effects, and need two keys.
+// A Key names one effect. Two calls with equal keys ask for the same effect, and it is sealed once. Name the effect and not
+// the thing that it acts on: two refunds of one payment are two effects, and need two keys.
 //
 // Fields are UTF-8 without NUL. SourceType is required, and one of SourceID and IndexHash.
 type Key struct {
@@ -30,9 +29,8 @@ const (
 	maxAction     = 100
 )
 
-// Hash returns the name of the effect for external systems and for logs: 64 hexadecimal digits
-// of SHA-256 over the six fields, each preceded by its length. It depends on nothing else, so it
-// is the same in every process and after any restart.
+// Hash returns the name of the effect for external systems and for logs: 64 hexadecimal digits of SHA-256 over the six
+// fields, each preceded by its length. It depends on nothing else, so it is the same in every process and after any restart.
 func (k Key) Hash() string { return entry.Key(k).Hash() }
 
 // Check returns an error that wraps ErrInvalid if k is no key. Do completes an empty Action first.

@@ -21,8 +21,7 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A Codec encodes what a Ledger stores of requests and results. It may encrypt. It is the Codec of
-// engines.
+// A Codec encodes what a Ledger stores of requests and results. It may encrypt. It is the Codec of engines.
 type Codec = weft.Codec
 
 // An Actor is who resolves or forgets a key, and why. Both fields are required.
@@ -40,9 +39,8 @@ type Config struct {
 	// Policies are the rules of a file. Zero values are the defaults of DefaultPolicies.
 	Policies Policies
 
-	// Lease is how long a holder that gives no sign of life keeps its claims, on a store that several
-	// processes share. The default is 30 s, the least 1 s. It is renewed every sixth of that. On an
-	// exclusive store nobody has to wait for it.
+	// Lease is how long a holder that gives no sign of life keeps its claims, on a store that several processes share. The
+	// default is 30 s, the least 1 s. It is renewed every sixth of that. On an exclusive store nobody has to wait for it.
 	Lease time.Duration
 
 	// MaxResult is the largest encoded result in bytes that is stored. The default is 1 MiB, the most
@@ -145,6 +143,7 @@ type core struct {
 	owing atomic.Int64  // bytes of results that the store has not taken yet
 	debts atomic.Int64  // how many in the background have something to write
 	turn  chan struct{} // has a token while one of them takes a claim back
+	takes atomic.Bool   // the store has taken a claim back since a commit of it failed
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool

@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// patience is how long a caller waits for the reads of others before it reads alone: the connection of one read may hang.
+// patience is how long a read may take before another one begins beside it: the connection of one read may hang.
 const patience = 100 * time.Millisecond
 
 // A Shared reads for many callers at once. Those who ask for the same key while it is being read share the next read, which begins
 // when that one has ended. So a caller gets what a read returned that began after the caller had asked, as if it had read alone.
-// Unless a read takes longer than 100 ms, there are never two of a key at a time. The zero Shared is ready for use.
+// There are never two of a key at a time, unless one takes longer than 100 ms: then the next one begins, and so on. The zero
+// Shared is ready for use.
 type Shared[K comparable, V any] struct {
 	mu   sync.Mutex
 	busy map[K]*read[V] // the read that was begun last, of each key that is being read
@@ -20,11 +21,14 @@ type Shared[K comparable, V any] struct {
 // A read is made by one of the callers that share it, with the context of that caller.
 type read[V any] struct {
 	callers int           // that wait for it
+	began   time.Time     // when it got its turn
 	turn    chan struct{} // has a token when the read may begin; whoever takes it reads
 	done    chan struct{} // closed when value and err are set
 	value   V
 	err     error
+	over    bool     // done is closed
 	next    *read[V] // for those who ask while this read is under way, or nil
+	older   *read[V] // that took too long when this read began: whoever waits for it may have the value of this one
 }
 
 func newRead[V any]() *read[V] {
@@ -43,19 +47,21 @@ func (s *Shared[K, V]) Get(ctx context.Context, key K, get func(context.Context)
 		return s.make(ctx, key, r, get)
 	default:
 	}
-	enough := time.NewTimer(patience)
-	defer enough.Stop()
-	select {
-	case <-r.done:
-		return r.value, r.err
-	case <-r.turn:
-		return s.make(ctx, key, r, get)
-	case <-enough.C:
-		s.leave(key, r)
-		return get(ctx)
-	case <-ctx.Done():
-		s.leave(key, r)
-		return v, context.Cause(ctx)
+	long := time.NewTimer(patience)
+	defer long.Stop()
+	for {
+		select {
+		case <-r.done:
+			return r.value, r.err
+		case <-r.turn:
+			return s.make(ctx, key, r, get)
+		case <-long.C:
+			r = s.hurry(key, r)
+			long.Reset(patience)
+		case <-ctx.Done():
+			s.leave(key, r)
+			return v, context.Cause(ctx)
+		}
 	}
 }
 
@@ -73,9 +79,7 @@ func (s *Shared[K, V]) make(ctx context.Context, key K, r *read[V], get func(con
 		return value, err // the error of this caller alone: another one reads in its place
 	}
 	made = true
-	r.value, r.err = value, err
-	s.end(key, r)
-	close(r.done)
+	s.end(key, r, value, err)
 	return value, err
 }
 
@@ -103,14 +107,49 @@ func (s *Shared[K, V]) begin(key K, r *read[V]) {
 		s.busy = map[K]*read[V]{}
 	}
 	s.busy[key] = r
+	r.began = time.Now()
 	r.turn <- struct{}{}
 }
 
-// end lets the read begin that follows r.
-func (s *Shared[K, V]) end(key K, r *read[V]) {
+// hurry lets another read begin if the one that began last takes too long. It returns the read for a caller that has waited for r.
+func (s *Shared[K, V]) hurry(key K, r *read[V]) *read[V] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.follow(key, r)
+	last := s.busy[key]
+	switch {
+	case r.over:
+		return r
+	case last == nil: // who made it has left, and r takes long
+		last = r
+	case time.Since(last.began) < patience:
+		return r
+	}
+	next := last.next
+	if next == nil {
+		next = newRead[V]()
+		r.callers--
+		next.callers++
+		r = next
+	}
+	last.next, next.older = nil, last
+	s.begin(key, next)
+	return r
+}
+
+// end hands out what r has returned, and lets the read begin that follows r, unless that has begun.
+func (s *Shared[K, V]) end(key K, r *read[V], value V, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy[key] == r {
+		s.follow(key, r)
+	}
+	for o := r; o != nil && (o == r || err == nil); o = o.older {
+		if !o.over {
+			o.over, o.value, o.err = true, value, err
+			close(o.done)
+		}
+	}
+	r.older = nil
 }
 
 func (s *Shared[K, V]) follow(key K, r *read[V]) {
@@ -128,9 +167,10 @@ func (s *Shared[K, V]) leave(key K, r *read[V]) {
 	if r.callers--; r.callers > 0 {
 		return
 	}
-	if s.busy[key] == r {
+	switch under := s.busy[key]; {
+	case under == r:
 		s.follow(key, r)
-	} else {
-		s.busy[key].next = nil
+	case under != nil && under.next == r:
+		under.next = nil
 	}
 }

@@ -165,12 +165,49 @@ func TestSharedWhoseReadFails(t *testing.T) {
 	})
 }
 
-// Who has waited for the reads of others for long enough reads alone.
+// While a read takes long, another one begins every 100 ms, which all share who ask meanwhile.
+func TestSharedWhoseReadsAreSlow(t *testing.T) {
+	for takes, most := range map[time.Duration]int{60 * time.Millisecond: 12, 350 * time.Millisecond: 10} {
+		synctest.Test(t, func(t *testing.T) {
+			var s reads.Shared[int, int64]
+			var counter, made, at, together atomic.Int64
+			var asked sync.WaitGroup
+			for i := range 500 {
+				asked.Go(func() {
+					time.Sleep(time.Duration(i) * time.Millisecond)
+					asked := counter.Add(1)
+					began := time.Now()
+					v, err := s.Get(t.Context(), 1, func(context.Context) (int64, error) {
+						made.Add(1)
+						together.Store(max(together.Load(), at.Add(1)))
+						defer at.Add(-1)
+						v := counter.Load()
+						time.Sleep(takes)
+						return v, nil
+					})
+					if took := time.Since(began); err != nil || v < asked || took > 2*takes+200*time.Millisecond {
+						t.Errorf("%v: read %d after %d had been written, %v, in %v", takes, v, asked, err, took)
+					}
+				})
+			}
+			asked.Wait()
+			if n := int(made.Load()); n < 2 || n > most {
+				t.Errorf("%v: %d reads, want at most %d", takes, n, most)
+			}
+			if n, most := together.Load(), int64(takes/(100*time.Millisecond))+1; n > most {
+				t.Errorf("%v: %d reads at the same time, want at most %d", takes, n, most)
+			}
+		})
+	}
+}
+
+// All who have waited for a read that hangs share another one.
 func TestSharedDoesNotWaitForAReadThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s reads.Shared[int, string]
 		hang, end := context.WithCancel(t.Context())
 		var asked sync.WaitGroup
+		made := 0
 		asked.Go(func() {
 			s.Get(t.Context(), 1, func(context.Context) (string, error) { <-hang.Done(); return "late", nil })
 		})
@@ -178,8 +215,8 @@ func TestSharedDoesNotWaitForAReadThatHangs(t *testing.T) {
 		began := time.Now()
 		for range 5 {
 			asked.Go(func() {
-				v, err := s.Get(t.Context(), 1, func(context.Context) (string, error) { return "alone", nil })
-				if took := time.Since(began); v != "alone" || err != nil || took != 100*time.Millisecond {
+				v, err := s.Get(t.Context(), 1, func(context.Context) (string, error) { made++; return "beside it", nil })
+				if took := time.Since(began); v != "beside it" || err != nil || took != 100*time.Millisecond {
 					t.Errorf("got %q, %v after %v", v, err, took)
 				}
 			})
@@ -187,9 +224,57 @@ func TestSharedDoesNotWaitForAReadThatHangs(t *testing.T) {
 		time.Sleep(time.Second)
 		end()
 		asked.Wait()
+		if made != 1 {
+			t.Errorf("%d reads beside the one that hangs, want 1", made)
+		}
 		began = time.Now()
 		if v, err := s.Get(t.Context(), 1, func(context.Context) (string, error) { return "later", nil }); v != "later" || err != nil || time.Since(began) > 0 {
 			t.Errorf("a later caller got %q, %v after %v", v, err, time.Since(began))
+		}
+	})
+}
+
+// Who waits for a read that hangs goes on although the caller leaves that made the one beside it.
+func TestSharedWhoseReadBesideIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s reads.Shared[int, string]
+		hang := make(chan bool)
+		var asked sync.WaitGroup
+		hanging := func(ctx context.Context) (string, error) {
+			select {
+			case <-hang:
+				return "late", nil
+			case <-ctx.Done():
+				return "", ctx.Err()
+			}
+		}
+		asked.Go(func() { s.Get(t.Context(), 1, hanging) })
+		synctest.Wait()
+		var made atomic.Int64
+		began := time.Now()
+		for range 9 { // one of them reads after 100 ms, and hangs too
+			asked.Go(func() {
+				v, err := s.Get(t.Context(), 1, func(ctx context.Context) (string, error) {
+					if made.Add(1) == 1 {
+						return hanging(ctx)
+					}
+					return "beside it", nil
+				})
+				if took := time.Since(began); err != nil || v != "late" && (v != "beside it" || took > 400*time.Millisecond) {
+					t.Errorf("got %q, %v after %v", v, err, took)
+				}
+			})
+		}
+		time.Sleep(150 * time.Millisecond)
+		gone, cancel := context.WithCancel(t.Context())
+		asked.Go(func() { s.Get(gone, 1, hanging) }) // reads after 200 ms
+		time.Sleep(100 * time.Millisecond)
+		cancel()
+		time.Sleep(time.Second)
+		close(hang)
+		asked.Wait()
+		if n := made.Load(); n != 2 {
+			t.Errorf("%d reads, want 2: the others share the second", n)
 		}
 	})
 }
