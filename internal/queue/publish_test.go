@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/queue"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -302,6 +304,38 @@ func TestRunTellsWhatFails(t *testing.T) {
 			running.Wait()
 		})
 	}
+}
+
+// A key whose record cannot be read keeps no other from being removed, and the error says which it is.
+func TestSweepPassesOverAKeyThatCannotBeRead(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		bad := keys.QueueKey("blue", "k3")
+		faulty := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Get" && bytes.Equal(c.Key, bad) && time.Now().Minute() > 30 {
+				return storagetest.ErrorBefore
+			}
+			return storagetest.None
+		})
+		failed := make(chan error, 100)
+		q := open(t, faulty, func(c *queue.Config) { c.Failed = func(err error) { failed <- err } })
+		for i := range 6 {
+			publish(t, q, fmt.Sprint("k", i), "")
+		}
+		time.Sleep(31 * time.Minute)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { q.Run(ctx) })
+		synctest.Wait()
+		if n := count(t, s, "wkey:"); n != 1 || len(failed) != 1 {
+			t.Fatalf("%d keys are left, and %d errors", n, len(failed))
+		}
+		if err := <-failed; !errors.Is(err, storagetest.ErrInjected) || !strings.Contains(err.Error(), "k3") {
+			t.Errorf("%v does not say which key cannot be read", err)
+		}
+		stop()
+		running.Wait()
+	})
 }
 
 // What is not acceptable is refused before anything is written.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
@@ -55,26 +56,25 @@ func (q *Queue) sweep(ctx context.Context, least time.Duration) (removed int, er
 		removed, past = removed+n, past[:0]
 		return err
 	}
-	for e, err := range storage.All(ctx, q.Storage, keys.QueueKeysPast(now)) {
-		if err != nil {
-			return removed, err
-		}
+	err = reads.Each(ctx, q.Storage, keys.QueueKeysPast(now), func(e storage.Entry) error {
 		b, err := q.forgetting(ctx, e.Key, now, least)
 		switch {
 		case record.Damaged(err):
 			q.Damaged(string(e.Key), err)
 		case err != nil:
-			return removed, err
+			return err
 		case len(b.Ops) > 0:
 			past = append(past, b)
 		}
 		if len(past) == most {
-			if err := flush(); err != nil {
-				return removed, err
-			}
+			return flush()
 		}
+		return nil
+	})
+	if failed := flush(); err == nil {
+		err = failed
 	}
-	return removed, flush()
+	return removed, err
 }
 
 // forgetting returns the batch that removes what a QueueKeyPast key is about; an empty one if it is to stay.

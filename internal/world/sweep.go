@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-go/weft/internal/chunks"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
@@ -65,12 +66,9 @@ func (w *World) Sweep(ctx context.Context) (removed int, err error) {
 var errLeft = errors.New("world: changed meanwhile")
 
 // expired calls f for each run that has a WorldExpiry of a kind until a time, with the key and the run's head, or nil.
-// It goes on after a conflict and after damage.
+// It goes on after a conflict, after damage, and after an error of one of them.
 func (w *World) expired(ctx context.Context, kind string, until time.Time, f func(ctx context.Context, key []byte, run string, h *head) error) error {
-	for e, err := range storage.All(ctx, w.store, keys.WorldExpiries(kind, until)) {
-		if err != nil {
-			return err
-		}
+	return reads.Each(ctx, w.store, keys.WorldExpiries(kind, until), func(e storage.Entry) error {
 		run, err := keys.Last(e.Key)
 		var h *head
 		if err == nil {
@@ -86,8 +84,8 @@ func (w *World) expired(ctx context.Context, kind string, until time.Time, f fun
 		default:
 			return err
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // commitOrLeave commits what need not succeed.

@@ -1,0 +1,65 @@
+package reads_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weft-go/weft/internal/reads"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// An entry that fails keeps no other from its turn. Several in a row, and the end of the context, end it: then the store fails.
+func TestEach(t *testing.T) {
+	s := new(memory.Store)
+	var b storage.Batch
+	for i := range 20 {
+		b.Ops = append(b.Ops, storage.Put(fmt.Appendf(nil, "k:%02d", i), nil))
+	}
+	if err := s.Commit(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		fails func(i int) bool
+		calls int
+		first string // the key in the error
+	}{
+		"none":          {func(int) bool { return false }, 20, ""},
+		"one":           {func(i int) bool { return i == 7 }, 20, "k:07"},
+		"two of three":  {func(i int) bool { return i%3 > 0 }, 20, "k:01"},
+		"all":           {func(int) bool { return true }, 3, "k:00"},
+		"from some on":  {func(i int) bool { return i > 10 }, 14, "k:11"},
+		"the last ones": {func(i int) bool { return i > 17 }, 20, "k:18"},
+	} {
+		calls := 0
+		err := reads.Each(t.Context(), s, storage.Prefix([]byte("k:")), func(e storage.Entry) error {
+			if want := fmt.Sprintf("k:%02d", calls); string(e.Key) != want {
+				t.Errorf("%s: %s, want %s", name, e.Key, want)
+			}
+			calls++
+			if c.fails(calls - 1) {
+				return broken
+			}
+			return nil
+		})
+		if calls != c.calls || errors.Is(err, broken) != (c.first != "") || err != nil && !strings.Contains(err.Error(), c.first) {
+			t.Errorf("%s: %d calls, %v; want %d, and an error of %q", name, calls, err, c.calls, c.first)
+		}
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := 0
+	err := reads.Each(ctx, s, storage.Prefix([]byte("k:")), func(storage.Entry) error { calls++; cancel(); return ctx.Err() })
+	if calls != 1 || !errors.Is(err, context.Canceled) {
+		t.Errorf("the context ends: %d calls, %v", calls, err)
+	}
+	away := storagetest.NewFaulty(s, func(storagetest.Call) storagetest.Fault { return storagetest.ErrorBefore })
+	if err := reads.Each(t.Context(), away, storage.Prefix([]byte("k:")), nil); !errors.Is(err, storagetest.ErrInjected) {
+		t.Errorf("the store cannot be read: %v", err)
+	}
+}
