@@ -3,6 +3,8 @@ package place
 import (
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -14,4 +16,22 @@ func SyncRead[F interface{ Sync() error }](f F) error {
 		return nil
 	}
 	return err
+}
+
+// SyncFolderOf syncs the folder of the file, behind links. A process that was killed may have created the file and not have
+// synced its name.
+func SyncFolderOf(file string) error {
+	file, err := filepath.EvalSymlinks(file)
+	if err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(file))
+	if errors.Is(err, fs.ErrPermission) {
+		return nil // a process may use a file in a folder that it may not read
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return SyncRead(d)
 }

@@ -180,22 +180,4 @@ func create(path string, bucket []byte) error {
 }
 
 // syncAbove is a variable for tests.
-var syncAbove = syncFolderOf
-
-// syncFolderOf syncs the folder of the file, behind links. A process that was killed may have created the file and not have synced
-// its name.
-func syncFolderOf(path string) error {
-	path, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(path))
-	if errors.Is(err, fs.ErrPermission) {
-		return nil // a process may use a file in a folder that it may not read
-	}
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return place.SyncRead(d)
-}
+var syncAbove = place.SyncFolderOf

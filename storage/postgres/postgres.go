@@ -28,8 +28,8 @@
 //   - If a host writes in its own transaction and leaves it open, those who want to
 //     write the same keys wait, and nobody else does. If four or more such transactions are open,
 //     batches with a DeleteRange and others that meet a locked row may wait behind them too, and time out.
-//   - A read or a batch that needs a damaged page or value gets a [storage.ErrCorrupt]. If
-//     that is a page of the index, the values may be sound: rebuild the index with REINDEX.
+//   - A read or a batch that needs a page or value which the server calls corrupted (XX001, XX002)
+//     gets a [storage.ErrCorrupt]. If that is a page of the index, rebuild it with REINDEX.
 //   - The server closes a connection that is idle in a transaction for five seconds,
 //     because its process was suspended, and so releases its rows.
 //   - A batch with a DeleteRange is ordered before every batch that puts a new key into

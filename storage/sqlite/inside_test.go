@@ -526,6 +526,31 @@ func TestOpenerSyncsTheLog(t *testing.T) {
 	}
 }
 
+// Who opens a store syncs the folder of the log, too: SQLite creates the log anew when no connection is left.
+func TestOpenerSyncsTheFolder(t *testing.T) {
+	s := openInside(t)
+	failure := errors.New("no sync")
+	var synced []string
+	before := syncFolderOf
+	defer func() { syncFolderOf = before }()
+	syncFolderOf = func(file string) error {
+		synced = append(synced, file)
+		return failure
+	}
+	if _, err := Open(s.path, &Options{ReadOnly: true}); !errors.Is(err, failure) {
+		t.Errorf("got %v, want the error of the sync", err)
+	}
+	if want := []string{s.path + "-wal"}; !slices.Equal(synced, want) {
+		t.Errorf("got the folders of %q synced, want %q", synced, want)
+	}
+	syncFolderOf = before
+	r, err := Open(s.path, &Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+}
+
 // A reader is connected before it syncs the log: what a process writes after that and does not sync before it is killed is
 // shown by a first connection alone.
 func TestReaderIsConnectedBeforeItSyncs(t *testing.T) {

@@ -37,11 +37,14 @@ const (
 	logPatience = 250 * time.Millisecond // how long commits wait for readers to finish
 )
 
-// syncRead is a variable for tests.
-var syncRead = place.SyncRead[*os.File]
+// Variables for tests.
+var (
+	syncRead     = place.SyncRead[*os.File]
+	syncFolderOf = place.SyncFolderOf
+)
 
-// syncLog syncs the log of a database that is opened. A process that was killed may have left a commit that it
-// had not synced, and what is read is said to be durable. The first connection shows such a commit, so one must be there before:
+// syncLog syncs the log of a database that is opened, and its name. A process that was killed may have left a commit that it
+// had not synced, in a log that it had created, and what is read is said to be durable. The first connection shows such a commit, so one must be there before:
 // later ones show only what was synced. SQLite has no locks on the log, which closing it would drop.
 func syncLog(database string) error {
 	f, err := os.Open(database + "-wal")
@@ -52,7 +55,10 @@ func syncLog(database string) error {
 		return err
 	}
 	defer f.Close()
-	return syncRead(f)
+	if err := syncRead(f); err != nil {
+		return err
+	}
+	return syncFolderOf(f.Name())
 }
 
 // wrote counts a group of batches.
