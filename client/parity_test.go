@@ -22,6 +22,7 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/client"
 	"github.com/weft-go/weft/control"
+	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/internal/keys"
@@ -503,10 +504,21 @@ func TestLostAnswers(t *testing.T) {
 			t.Errorf("purge at another path: %v", e)
 		}
 		p.Close()
-		if r, err := c.Ready(ctx); err != nil || r.Ready || !r.Store {
+		if r, err := ready(ctx, c); err != nil || r.Ready || !r.Store {
 			t.Errorf("of a control plane that closes: %+v, %v", r, err)
 		}
 	})
+}
+
+// ready asks whether a control plane is ready, until its store has answered: it is not waited for for long, and a machine
+// may be busy.
+func ready(ctx context.Context, c *client.Client) (r wire.Ready, err error) {
+	for began := time.Now(); err == nil && !r.Store && time.Since(began) < time.Minute; {
+		if r, err = c.Ready(ctx); err == nil && !r.Store {
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	return r, err
 }
 
 // cutOff returns a client of a control plane of eng whose connections are cut after so many bytes, and how many were.
@@ -747,7 +759,7 @@ func TestOperations(t *testing.T) {
 		if err != nil || len(p.Data) != 1 || p.Data[0].Metadata.IdempotencyKey == "" {
 			t.Errorf("%+v, %v", p, err)
 		}
-		if r, err := c.Ready(ctx); err != nil || !r.Ready {
+		if r, err := ready(ctx, c); err != nil || !r.Ready {
 			t.Errorf("%+v, %v", r, err)
 		}
 		if o, err := c.Ownership(ctx); err != nil || o.Status != "pass" {

@@ -297,7 +297,7 @@ func TestReadyAfterAPanic(t *testing.T) {
 	s.broken.Store(true)
 	x.do("GET", "/v1/ready", "", nil).is(500)
 	s.broken.Store(false)
-	x.client.Timeout = 10 * time.Second
+	x.client.Timeout = 30 * time.Second
 	x.do("GET", "/v1/ready", "", nil).is(200)
 }
 

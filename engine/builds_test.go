@@ -89,7 +89,7 @@ func (b builder) begin(ctx context.Context, t *testing.T) (process *exec.Cmd, en
 // killed too, and a rollback has new ones begin there again.
 func TestRollingDeployOfProcesses(t *testing.T) {
 	url := pgtest.URL(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	s, err := postgres.Open(ctx, url, nil)
 	if err != nil {

@@ -224,7 +224,7 @@ func (k *killing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // what came of it.
 func (k *killing) play(t *testing.T, where string) {
 	name := strings.Join([]string{k.store, k.window, k.answer}, "/")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	k.resume = make(chan struct{})
 	bank := httptest.NewServer(k)

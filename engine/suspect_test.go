@@ -461,7 +461,7 @@ func TestProcessesThatARunKills(t *testing.T) {
 
 // play keeps so many processes alive until one of them has no more to do.
 func (h doomed) play(t *testing.T, processes int) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var deaths, most = make(chan error), 40
 	var all sync.WaitGroup

@@ -26,10 +26,16 @@ func TestChildren(t *testing.T) {
 	late := p.Kill()
 
 	last := start().End()
-	if strings.Contains(last, "lisbon/hotel, asking") {
+	told := late + last
+	for again := 0; again < 3 && !strings.Contains(last, "lisbon/upgrade is cancelled"); again++ {
+		t.Log("again: the second process was killed before the upgrade had ended, as on a busy machine")
+		last = start().End()
+		told += last
+	}
+	if strings.Contains(told, "lisbon/hotel, asking") {
 		t.Error("the hotel of a tour that had ended was asked again")
 	}
-	if !strings.Contains(late+last, "narvik/hotel, giving back: hotel\n") {
+	if !strings.Contains(told, "narvik/hotel, giving back: hotel\n") {
 		t.Error("the hotel of a tour that was called off was not given back")
 	}
 	for _, want := range []string{

@@ -185,7 +185,7 @@ func TestOperators(t *testing.T) {
 			t.Errorf("the state of the guard is %+v", got)
 		}
 		s.must(request{method: "GET", path: "/v1/health"}, 200)
-		s.must(request{method: "GET", path: "/v1/ready"}, 200)
+		eventually(t, "the store answers", func() bool { return s.send(request{method: "GET", path: "/v1/ready"}).status == 200 })
 		s.must(request{method: "GET", path: "/v1/openapi.json"}, 200)
 	})
 }
@@ -206,7 +206,7 @@ func TestDocumentIsServed(t *testing.T) {
 func TestReadyAsksTheStore(t *testing.T) {
 	onStores(t, func(t *testing.T, store storage.Storage) {
 		s := serve(t, store)
-		s.must(request{method: "GET", path: "/v1/ready"}, 200)
+		eventually(t, "the store answers", func() bool { return s.send(request{method: "GET", path: "/v1/ready"}).status == 200 })
 		if err := store.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -49,7 +49,7 @@ func Full(t *testing.T, open Open) {
 		holdsAll(t, s, acked)
 		LimitFiles(t, unix.RLIM_INFINITY)
 		acks, err := putMany(t, s, fmt.Sprintf("%d:again", round))
-		for start := time.Now(); err != nil && time.Since(start) < 5*time.Second; time.Sleep(50 * time.Millisecond) {
+		for start := time.Now(); err != nil && time.Since(start) < 30*time.Second; time.Sleep(50 * time.Millisecond) {
 			acks, err = putMany(t, s, fmt.Sprintf("%d:again", round))
 		}
 		if err != nil {

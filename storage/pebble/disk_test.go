@@ -967,8 +967,11 @@ func TestCompactionWithoutRoomWaits(t *testing.T) {
 		}
 	}
 	before, began := tried.Load(), time.Now()
-	time.Sleep(2500 * time.Millisecond)
-	n, took := tried.Load()-before, time.Since(began)
+	n, took := int64(0), time.Duration(0)
+	for took < 2500*time.Millisecond || n < 1 && took < time.Minute { // on a busy machine the first may be late
+		time.Sleep(10 * time.Millisecond)
+		n, took = tried.Load()-before, time.Since(began)
+	}
 	if n < 1 || n > 2+int64(took/time.Second) {
 		t.Errorf("got %d tables of compactions in %v, want about one a second", n, took)
 	}
@@ -1131,10 +1134,13 @@ func TestAttemptsWithoutRoomWait(t *testing.T) {
 	before = below.lists.Load()
 	var wg sync.WaitGroup
 	began := time.Now()
-	end := began.Add(2500 * time.Millisecond)
+	goesOn := func() bool { // on a busy machine the first attempt may be late
+		took := time.Since(began)
+		return took < 2500*time.Millisecond || below.lists.Load()-before < each && took < time.Minute
+	}
 	for range 50 {
 		wg.Go(func() {
-			for time.Now().Before(end) {
+			for goesOn() {
 				if err := putKey(t, s, "again"); !errors.Is(err, syscall.ENOSPC) {
 					t.Errorf("got %v, want ENOSPC", err)
 				}
@@ -1156,7 +1162,7 @@ func TestAttemptsWithoutRoomWait(t *testing.T) {
 		if err == nil {
 			break
 		}
-		if time.Since(start) > 5*time.Second {
+		if time.Since(start) > time.Minute {
 			t.Fatalf("got %v when there was room again", err)
 		}
 	}

@@ -353,6 +353,14 @@ func TestStoppedHolder(t *testing.T) {
 // statement.
 func stoppedHolder(t *testing.T, size int, statement string) {
 	t.Parallel()
+	for again := 0; !heldByStopped(t, size, statement, again == 3); again++ {
+	}
+}
+
+// heldByStopped plays it once. It returns false, unless it is the last time, if the machine was too slow for it: the row is
+// locked for five seconds, who waits for it is refused two seconds later, and the server ends this process's own transactions,
+// too, if it stands still in one.
+func heldByStopped(t *testing.T, size int, statement string, last bool) bool {
 	direct := pgtest.URL(t)
 	s := open(t, direct, nil)
 	warm(t, s)
@@ -373,6 +381,7 @@ func stoppedHolder(t *testing.T, size int, statement string) {
 	answer := make(chan error)
 	go func() { answer <- stopped.Commit(context.Background(), b) }()
 	eventually(t, holds.Load)
+	round := time.Now()
 	conn, err := pgx.Connect(t.Context(), direct)
 	must(t, err)
 	t.Cleanup(func() { conn.Close(context.Background()) })
@@ -380,32 +389,42 @@ func stoppedHolder(t *testing.T, size int, statement string) {
 		must(t, conn.QueryRow(t.Context(), `SELECT NOT EXISTS (SELECT FROM weft.store WHERE k = 'warm50' FOR UPDATE SKIP LOCKED)`).Scan(&yes))
 		return yes
 	}
-	mine := make(chan error)
+	mine := make(chan error, 1)
 	go func() { mine <- s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("warm50", "mine")}}) }()
 	beside := 0 // commits that were answered while the row was locked
-	for n, done := 0, false; !done; n++ {
-		must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put(fmt.Sprint("warm", 100+n%100), "other")}}))
-		if locked() {
+	var failed, refused error
+	var longest time.Duration // of its rounds
+	for n, done := 0, false; !done && failed == nil; n++ {
+		failed = s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put(fmt.Sprint("warm", 100+n%100), "other")}})
+		if failed == nil && locked() {
 			beside++
 		}
 		select {
-		case err := <-mine: // who waits for longer than the server lets the stopped one hold its rows gets an error
-			if done = true; err != nil {
-				t.Errorf("one who wants a row of the stopped: got %v", err)
-			}
+		case refused = <-mine: // who waits for longer than the server lets the stopped one hold its rows gets an error
+			done = true
 		default:
 		}
-	}
-	if beside < 3 {
-		t.Errorf("%d commits to other rows were answered while the stopped one held its own, want 3 and more", beside)
+		longest, round = max(longest, time.Since(round)), time.Now()
 	}
 	p.cutAll()
 	if err := <-answer; err == nil {
 		t.Error("the stopped one's batch: got nil, and it was never sent")
 	}
+	if longest > time.Second && (failed != nil || refused != nil || beside < 3) && !last {
+		t.Logf("again, because of a round of %v: %v, %v, %d commits", longest, failed, refused, beside)
+		return false
+	}
+	must(t, failed)
+	if refused != nil {
+		t.Errorf("one who wants a row of the stopped: got %v", refused)
+	}
+	if beside < 3 {
+		t.Errorf("%d commits to other rows were answered while the stopped one held its own, want 3 and more", beside)
+	}
 	if v, err := get(s, "warm50"); v != "mine" || err != nil {
 		t.Errorf("got %q and error %v, want mine", v, err)
 	}
+	return true
 }
 
 // Two processes write the same rows concurrently, in any order. There is no deadlock, and no

@@ -217,7 +217,7 @@ func (d *today) client(ctx context.Context, n int) (ended bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		at, done := context.WithTimeout(ctx, 20*time.Second)
+		at, done := context.WithTimeout(ctx, 45*time.Second)
 		defer done()
 		if err := d.eng.Result(at, id, shop.Name, nil); !errors.Is(err, engine.ErrCancelled) {
 			return false, fmt.Errorf("it was cancelled before it began: %v", err)
