@@ -1,4 +1,4 @@
-.PHONY: quick locks test test-a-p test-q-z test-others npm etcd torture mutants bench measure
+.PHONY: quick locks test test-a-f test-g-r test-s-z test-others npm etcd torture mutants bench measure
 
 # SQLite's code was compiled from C to Go. The race detector would make it four times as slow, to watch what
 # no test of ours can break.
@@ -6,18 +6,21 @@ race = -race '-gcflags=modernc.org/...=-race=false'
 
 # The whole gate of a change, but for what .ci/run adds. The tests of engine take the longest, one
 # after the other, and many of all tests wait: for a disk, for other processes, until a lease has run
-# out. So engine has two processes, and there are more packages at a time than processors.
+# out. So engine has three processes, and there are more packages at a time than processors.
 test:
 	@files=$$(gofmt -l .); test -z "$$files" || { echo "not formatted: $$files"; exit 1; }
 	go vet ./...
 	go list $(race) -export ./... >/dev/null # compiles, once for all that follows, and links nothing
-	@$(MAKE) --no-print-directory -j 3 test-a-p test-q-z test-others
+	@$(MAKE) --no-print-directory -j 4 test-a-f test-g-r test-s-z test-others
 
-test-a-p:
-	go test $(race) -vet=off -timeout 1h -run '^Test[A-P]' ./engine
+test-a-f:
+	go test $(race) -vet=off -timeout 1h -run '^Test[A-F]' ./engine
 
-test-q-z:
-	go test $(race) -vet=off -timeout 1h -skip '^Test[A-P]' ./engine
+test-g-r:
+	go test $(race) -vet=off -timeout 1h -run '^Test[G-R]' ./engine
+
+test-s-z:
+	go test $(race) -vet=off -timeout 1h -skip '^Test[A-R]' ./engine
 
 # The tests of world/npm start Node, and have time limits: they run apart.
 test-others:

@@ -189,7 +189,7 @@ func (s *Schedules) serve(ctx context.Context, id string, entry []byte) (unneede
 			}
 			return false, s.drop(ctx, &Record{ID: id}, entry)
 		case damaged(err):
-			if s.once("damaged " + id) {
+			if s.told.First("damaged "+id, run.MostTold) {
 				s.Log.Error("weft: the record of a schedule is damaged; it starts nothing", "schedule", id, "error", err)
 			}
 			return false, nil
@@ -232,7 +232,7 @@ func (s *Schedules) drop(ctx context.Context, r *Record, entry []byte) error {
 func (s *Schedules) attempt(ctx context.Context, r *Record, entry []byte) (idle, again bool, _ error) {
 	c, err := r.calendar()
 	if err != nil {
-		if s.once(err.Error()) {
+		if s.told.First(err.Error(), run.MostTold) {
 			s.Log.Warn("weft: this engine leaves a schedule to others", "schedule", r.ID, "error", err)
 		}
 		return false, false, nil
@@ -486,21 +486,4 @@ func (s *Schedules) troubled(ctx context.Context, r *Record, entry []byte, cause
 	}
 	_, err = s.lookLater(ctx, r, next, c, entry, storage.Batch{}) // after a conflict the next look decides
 	return err
-}
-
-// mostTold is how many messages are remembered.
-const mostTold = 10_000
-
-// once reports whether it is called with what for the first time, so that it is logged once.
-func (s *Schedules) once(what string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.told[what] {
-		return false
-	}
-	if s.told == nil || len(s.told) >= mostTold { // some things will be reported again
-		s.told = map[string]bool{}
-	}
-	s.told[what] = true
-	return true
 }

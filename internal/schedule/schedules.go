@@ -18,6 +18,7 @@ import (
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/settle"
+	"github.com/weft-go/weft/internal/told"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/storage"
 )
@@ -28,9 +29,9 @@ type Schedules struct {
 	Admin *admin.Admin
 
 	news atomic.Bool // a schedule was written: the duty is to look
+	told told.Set    // what was logged by the duty
 
 	mu    lock.Mutex      // guards the fields below
-	told  map[string]bool // what was logged by the duty, so that it is once
 	later map[string]wait // entries whose schedules wait, or have a problem
 }
 
