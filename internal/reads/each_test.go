@@ -9,20 +9,12 @@ import (
 
 	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/storage"
-	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
 // An entry that fails keeps no other from its turn. Several in a row, and the end of the context, end it: then the store fails.
 func TestEach(t *testing.T) {
-	s := new(memory.Store)
-	var b storage.Batch
-	for i := range 20 {
-		b.Ops = append(b.Ops, storage.Put(fmt.Appendf(nil, "k:%02d", i), nil))
-	}
-	if err := s.Commit(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	s := numbered(t, 20)
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
 		fails func(i int) bool
@@ -30,15 +22,15 @@ func TestEach(t *testing.T) {
 		first string // the key in the error
 	}{
 		"none":          {func(int) bool { return false }, 20, ""},
-		"one":           {func(i int) bool { return i == 7 }, 20, "k:07"},
-		"two of three":  {func(i int) bool { return i%3 > 0 }, 20, "k:01"},
-		"all":           {func(int) bool { return true }, 3, "k:00"},
-		"from some on":  {func(i int) bool { return i > 10 }, 14, "k:11"},
-		"the last ones": {func(i int) bool { return i > 17 }, 20, "k:18"},
+		"one":           {func(i int) bool { return i == 7 }, 20, "k:0007"},
+		"two of three":  {func(i int) bool { return i%3 > 0 }, 20, "k:0001"},
+		"all":           {func(int) bool { return true }, 3, "k:0000"},
+		"from some on":  {func(i int) bool { return i > 10 }, 14, "k:0011"},
+		"the last ones": {func(i int) bool { return i > 17 }, 20, "k:0018"},
 	} {
 		calls := 0
 		err := reads.Each(t.Context(), s, storage.Prefix([]byte("k:")), func(e storage.Entry) error {
-			if want := fmt.Sprintf("k:%02d", calls); string(e.Key) != want {
+			if want := fmt.Sprintf("k:%04d", calls); string(e.Key) != want {
 				t.Errorf("%s: %s, want %s", name, e.Key, want)
 			}
 			calls++

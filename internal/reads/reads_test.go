@@ -13,18 +13,23 @@ import (
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
+// numbered returns a store with so many keys, k:0000 and so on, whose values are the numbers, and with what more puts.
+func numbered(t *testing.T, n int, more ...storage.Op) *memory.Store {
+	t.Helper()
+	s, b := new(memory.Store), storage.Batch{Ops: more}
+	for i := range n {
+		b.Ops = append(b.Ops, storage.Put(fmt.Appendf(nil, "k:%04d", i), fmt.Append(nil, i)))
+	}
+	if err := s.Commit(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // Keys are read in a few calls if they are close to each other, and all are read wherever they are. A key that is not there is
 // nil, which an empty value is not.
 func TestGet(t *testing.T) {
-	inner := new(memory.Store)
-	var b storage.Batch
-	for i := range 1000 {
-		b.Ops = append(b.Ops, storage.Put(fmt.Appendf(nil, "k:%04d", i), fmt.Append(nil, i)))
-	}
-	b.Ops = append(b.Ops, storage.Put([]byte("k:empty"), nil))
-	if err := inner.Commit(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	inner := numbered(t, 1000, storage.Put([]byte("k:empty"), nil))
 	for name, c := range map[string]struct {
 		first, step, n int
 		scans, gets    int64

@@ -83,10 +83,10 @@ func (x *Execution) pass(posts ...Message) {
 	for _, p := range posts {
 		look = p.forward(x) || look
 	}
-	switch {
+	switch next := x.Next(); {
 	case !look || x.Output != nil:
-	case x.Next() != nil:
-		x.Next().Post(Anything)
+	case next != nil:
+		next.Post(Anything)
 	default:
 		x.Owner.Doubt(x.ID)
 	}

@@ -60,7 +60,7 @@ func (l *Incarnation) cutOffLost(ctx context.Context, x *run.Execution) {
 	switch {
 	case errors.Is(err, storage.ErrNotFound), err == nil && (wf.Tombstone() || wf.Generation != x.Generation || wf.Status.Terminal() && wf.Owner == l.name):
 		cause = activity.ErrTerminated
-	case err == nil && (wf.Owner != l.name || wf.Status.Terminal()):
+	case err == nil && wf.Owner != l.name:
 		cause = run.ErrTakenOver
 	}
 	if cause != nil && x.BusySince.Load() == since {
