@@ -269,14 +269,17 @@ func (d *disk) stopServer() (start func() *pgtest.Server) {
 	for d.tries = 0; start == nil; {
 		d.tries++
 		time.Sleep(rand.N(20 * time.Millisecond))
-		before, err := os.Stat(d.busy.Log) // to read all of it takes longer than a commit
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		var before int64
 		d.server.Still(d.t, func() {
+			log, err := os.Stat(d.busy.Log) // to read all of it takes longer than a commit
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			before = log.Size()
+		}, func() {
 			raw := readLog(d.t, d.busy.Log)
 			d.at = acknowledged(raw)
-			begun := acknowledged(raw[:before.Size()]).open
+			begun := acknowledged(raw[:before]).open
 			maps.DeleteFunc(d.at.open, func(number uint64, _ bool) bool { return !begun[number] })
 			if d.inside == (len(d.at.open) > 0) || d.tries == 500 {
 				start = d.server.Copy(d.t)

@@ -403,17 +403,18 @@ func unprivileged() (*syscall.SysProcAttr, int, error) {
 // Data returns the data directory of the cluster.
 func (s *Server) Data() string { return filepath.Join(s.dir, "data") }
 
-// Still calls f while all processes of s are stopped with SIGSTOP. It needs /proc.
-func (s *Server) Still(t testing.TB, f func()) {
+// Still calls f while all processes of s are stopped with SIGSTOP. It calls before immediately before it stops the first of them.
+// It needs /proc.
+func (s *Server) Still(t testing.TB, before, f func()) {
 	t.Helper()
-	if err := s.still(f); err != nil {
+	if err := s.still(before, f); err != nil {
 		t.Fatal(fmt.Errorf("pgtest: stop the processes: %w", err))
 	}
 }
 
 // still stops the parent process first, so that no new processes appear. It looks for them before it stops any: under load, a look
 // takes as long as a commit, and what is within one is to be stopped there.
-func (s *Server) still(f func()) (err error) {
+func (s *Server) still(before, f func()) (err error) {
 	var stopped []int
 	defer func() {
 		for _, pid := range stopped {
@@ -429,6 +430,9 @@ func (s *Server) still(f func()) (err error) {
 		if moving == 0 {
 			f()
 			return nil
+		}
+		if stopped == nil {
+			before()
 		}
 		for _, pid := range append([]int{first}, all...) {
 			if slices.Contains(stopped, pid) {
