@@ -139,6 +139,7 @@ func TestRecordOfADeadEngineStaysForADay(t *testing.T) {
 // The record of an engine whose clock was ahead does not stay until that time comes: it goes a day after another one has found that
 // the engine has ended, also if none runs for that long.
 func TestRecordOfADeadEngineWhoseClockWasAhead(t *testing.T) {
+	rarest := func(c *engine.Config) { c.PollInterval, c.LeaseTTL = 5*time.Minute, 15*time.Minute } // three days pass, five times
 	for _, c := range []struct {
 		ahead  time.Duration
 		stops  bool
@@ -149,13 +150,13 @@ func TestRecordOfADeadEngineWhoseClockWasAhead(t *testing.T) {
 				s := sharing{fresh(t)}
 				nap := flow("nap", nil2)
 				var clock wall
-				a := bootAt(t, s, &clock, nap, as("a"), rarestLeases)
-				b := boot(t, s, nap, as("b"), rarestLeases)
+				a := bootAt(t, s, &clock, nap, as("a"), rarest)
+				b := boot(t, s, nap, as("b"), rarest)
 				pass := func(d time.Duration) {
 					for ; c.shifts && d > 5*time.Hour; d -= 5 * time.Hour {
 						time.Sleep(5 * time.Hour)
 						b.stop(t)
-						b = boot(t, s, nap, as("b"), rarestLeases)
+						b = boot(t, s, nap, as("b"), rarest)
 					}
 					time.Sleep(d)
 				}

@@ -98,7 +98,7 @@ func TestEnginesBehindADamagedOneAreForgotten(t *testing.T) {
 		for range 3 {
 			boot(t, s, wf).stop(t)
 		}
-		p := boot(t, s, wf)
+		p := boot(t, s, wf, rarestLeases)
 		time.Sleep(30 * time.Hour)
 		if got := entries(t, s, "eng:"); len(got) != 2 || got[0] != string(bad) {
 			t.Errorf("the records of engines are %q, want the damaged one and that of the one that runs", got)
