@@ -637,6 +637,12 @@ func TestArchiveThatMisbehaves(t *testing.T) {
 			_, err := r.Read(make([]byte, 10))
 			return err
 		}, true},
+		"closes what it reads, as a client does with the body of a request": {func(_ context.Context, _ engine.Info, r io.Reader) error {
+			if c, ok := r.(io.Closer); ok {
+				return c.Close()
+			}
+			return nil
+		}, true},
 		"panics":             {func(context.Context, engine.Info, io.Reader) error { panic("no") }, false},
 		"ends its goroutine": {func(context.Context, engine.Info, io.Reader) error { runtime.Goexit(); return nil }, false},
 		"waits for the end of its context": {func(ctx context.Context, _ engine.Info, _ io.Reader) error {

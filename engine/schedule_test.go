@@ -784,6 +784,35 @@ func TestOverlapEndsNoOtherWorkflow(t *testing.T) {
 	}
 }
 
+// SCH-10: if the workflow before is damaged when it is to be asked to end, the schedule says so, and no poll fails.
+func TestOverlapWithADamagedWorkflow(t *testing.T) {
+	for _, overlap := range []engine.Overlap{engine.OverlapCancel, engine.OverlapTerminate} {
+		t.Run(string(overlap), func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s, log := new(memory.Store), new(lines)
+				long := flow("long", func(run *engine.Run) (string, error) { return "", run.Sleep(decade) })
+				var armed atomic.Bool
+				last := keys.Workflow("report@" + at(time.Hour))
+				p := boot(t, &hooked{Storage: s, afterGet: func(key []byte) {
+					if bytes.Equal(key, last) && armed.CompareAndSwap(true, false) {
+						put(t, s, last, []byte("damaged"))
+					}
+				}}, long, rareLeases, log.logger())
+				putSchedule(t, p.Engine, hourly(long, func(s *engine.Schedule) { s.Overlap = overlap }))
+				time.Sleep(2*time.Hour - time.Second)
+				armed.Store(true)
+				time.Sleep(10 * time.Minute)
+				if i := scheduleOf(t, p.Engine); armed.Load() || i.Problem == "" || i.Started != 1 {
+					t.Errorf("damaged: %t; %+v", !armed.Load(), i)
+				}
+				if failed := log.count("poll failed"); failed != 0 {
+					t.Errorf("%d polls have failed", failed)
+				}
+			})
+		})
+	}
+}
+
 // SCH-10: a workflow that an operator has resumed after its failure has not ended.
 func TestOverlapWithAResumedWorkflow(t *testing.T) {
 	virtual(t, func(t *testing.T) {

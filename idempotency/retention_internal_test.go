@@ -26,6 +26,7 @@ import (
 // A watched store tells of its commits. It is shared.
 type watched struct {
 	storage.Storage
+	most storage.Size // zero: what Storage says
 
 	mu     sync.Mutex
 	commit func(b storage.Batch, apply func() error) error // nil: apply
@@ -51,6 +52,9 @@ func (w *watched) onCommit(f func(b storage.Batch, apply func() error) error) {
 func (w *watched) Capabilities() storage.Capabilities {
 	c := w.Storage.Capabilities()
 	c.Shared = true
+	if w.most != (storage.Size{}) {
+		c.MaxBatch = w.most
+	}
 	return c
 }
 
@@ -264,6 +268,36 @@ func TestSweepInBatches(t *testing.T) {
 		synctest.Wait()
 		if !slices.Equal(sizes, []int{100, 100, 50}) || count(t, s, "idem") != 1 { // the lease is left
 			t.Errorf("commits of %v, %d left", sizes, count(t, s, "idem"))
+		}
+		s.onCommit(nil)
+	})
+}
+
+// A sweep puts no more into a commit than the store takes.
+func TestSweepOfASmallStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newWatched()
+		s.most = storage.Size{Ops: 1000, Bytes: 20_000}
+		l := opens(t, s, nil, nil)
+		for i := range 100 {
+			if _, err := ended(nil).Do(t.Context(), l, keyNumber(i), 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		commits, removed := 0, 0
+		s.onCommit(func(b storage.Batch, apply func() error) error {
+			if n := removals(b); n > 0 {
+				commits, removed = commits+1, removed+n
+				if size := b.Size(); size.Bytes > s.most.Bytes {
+					t.Errorf("a commit of %d bytes", size.Bytes)
+				}
+			}
+			return apply()
+		})
+		time.Sleep(2*time.Hour + 2*time.Minute)
+		synctest.Wait()
+		if removed != 100 || commits < 2 || commits > 20 || count(t, s, "idem") != 1 { // the lease is left
+			t.Errorf("%d removed in %d commits, %d left", removed, commits, count(t, s, "idem"))
 		}
 		s.onCommit(nil)
 	})

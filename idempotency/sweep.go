@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -43,17 +44,17 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 	if !compared && !l.clock.ComparedLately() {
 		return 0, nil // the next sweep knows more
 	}
-	var due []storage.Batch
-	size := storage.Size{}
+	due, size := []storage.Batch(nil), storage.Size{}
 	flush := func() error {
 		n, err := settle.Together(ctx, l.store, due)
 		removed, due, size = removed+n, due[:0], storage.Size{}
 		return err
 	}
 	most := l.store.Capabilities().MaxBatch
+	mostBytes := cmp.Or(min(sweepBytes, most.Bytes), sweepBytes)
 	add := func(c *entry.Change) error {
 		s := c.Size()
-		if len(due) >= sweepAtMost || len(due) > 0 && (size.Bytes+s.Bytes > sweepBytes || most.Ops > 0 && size.Ops+s.Ops > most.Ops) {
+		if len(due) >= sweepAtMost || len(due) > 0 && (size.Bytes+s.Bytes > mostBytes || most.Ops > 0 && size.Ops+s.Ops > most.Ops) {
 			if err := flush(); err != nil {
 				return err
 			}

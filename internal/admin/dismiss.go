@@ -19,39 +19,44 @@ import (
 // ask some of them. It may be interrupted anywhere and called again, also after a reset: the workflow
 // may have begun other children since.
 func Dismiss(ctx context.Context, e *worker.Worker, id, generation string) error {
+	_, err := dismiss(ctx, e, id, generation)
+	return err
+}
+
+// dismiss is Dismiss. It returns why only a newer release can ask some of the children.
+func dismiss(ctx context.Context, e *worker.Worker, id, generation string) (newer, _ error) {
 	removed := storage.Batch{Ops: []storage.Op{storage.Delete(keys.Dismissal(id, generation))}}
 	parent, err := journal.Load(ctx, e.Store, id)
 	switch {
 	case errors.Is(err, storage.ErrNotFound), err == nil && parent.Generation != generation: // its children are not known any more
-		return e.Store.Commit(ctx, removed)
+		return nil, e.Store.Commit(ctx, removed)
 	case err != nil:
-		return err
+		return nil, err
 	case !dismisses(parent, generation): // the reset has removed the entry
-		return nil
+		return nil, nil
 	}
-	newer := false
 	for entry, err := range journal.Records(ctx, e.Store, keys.ChildrenOf(id)) {
 		if err != nil {
-			return err
+			return nil, err
 		}
 		err = dismissChild(ctx, e, id, generation, entry)
 		switch {
 		case errors.Is(err, storage.ErrFutureFormat):
-			newer = true
+			newer = err
 		case record.Damaged(err):
 			e.Log.Error("weft: child of a terminated workflow cannot be asked to stop", "workflow", id, "error", err)
 		case err != nil:
-			return err
+			return nil, err
 		}
 	}
-	if newer {
-		return nil
+	if newer != nil {
+		return newer, nil
 	}
 	removed.If = []storage.Condition{parent.Unchanged()} // else it may be the entry of another termination
 	if err := e.Store.Commit(ctx, removed); !errors.Is(err, storage.ErrConflict) {
-		return err
+		return nil, err
 	}
-	return nil // if the entry is needed no more, a later look removes it
+	return nil, nil // if the entry is needed no more, a later look removes it
 }
 
 // dismisses reports whether the children of a generation of wf are to stop because it is terminated.

@@ -118,7 +118,7 @@ func (e *Admin) Removing(ctx context.Context, wf *journal.Workflow, has keys.Fea
 }
 
 // dismissFirst asks the children of wf to stop if it was terminated and they have not been
-// asked, because the purge removes what is known of them.
+// asked, because the purge removes what is known of them. It returns storage.ErrFutureFormat if only a newer release can ask.
 func (e *Admin) dismissFirst(ctx context.Context, wf *journal.Workflow) error {
 	if wf.Cancel == nil || !wf.Cancel.Terminated {
 		return nil
@@ -130,7 +130,11 @@ func (e *Admin) dismissFirst(ctx context.Context, wf *journal.Workflow) error {
 	case err != nil:
 		return err
 	}
-	return Dismiss(ctx, e.Worker, wf.ID, wf.Generation)
+	newer, err := dismiss(ctx, e.Worker, wf.ID, wf.Generation)
+	if newer != nil {
+		return fmt.Errorf("a child that is to be asked to stop: %w", newer)
+	}
+	return err
 }
 
 // Remove commits several decisions at once: all of them, or, after storage.ErrConflict, none.

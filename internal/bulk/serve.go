@@ -80,7 +80,7 @@ func (v *server) look(ctx context.Context) error {
 			err = v.forget(ctx, r)
 		case !r.ended():
 			open[r.ID] = true
-			err = v.consider(ctx, r)
+			v.consider(ctx, r)
 		}
 		if err != nil {
 			return err
@@ -104,9 +104,7 @@ func (v *server) goOn(ctx context.Context) error {
 		case err != nil:
 			return err
 		}
-		if err := v.consider(ctx, r); err != nil {
-			return err
-		}
+		v.consider(ctx, r)
 	}
 	return nil
 }
@@ -141,44 +139,49 @@ func (v *server) forgotten(ctx context.Context, b storage.Batch) (changed bool, 
 }
 
 // consider begins to carry out r, unless another engine does, or there is a reason to wait.
-func (v *server) consider(ctx context.Context, r *Record) error {
+func (v *server) consider(ctx context.Context, r *Record) {
 	v.mu.Lock()
 	waits := v.serving[r.ID] || v.of[namespaceOf(r.ID)] >= mostAtOnce || time.Since(v.failed[r.ID]) < v.Pause
 	v.mu.Unlock()
 	if waits {
-		return nil
+		return
 	}
 	if r.Engine != "" && r.Engine != v.incarnation.Name() {
-		if gone, err := v.incarnation.Gone(ctx, r.Engine); !gone || err != nil {
-			return err
+		gone, err := v.incarnation.Gone(ctx, r.Engine) // the record of that engine may be damaged
+		v.pause(ctx, r, err)
+		if !gone || err != nil {
+			return
 		}
 	}
-	v.note(r.ID, true, nil)
+	v.note(r.ID, true)
 	begun := v.incarnation.Go(func() {
-		err := v.serve(ctx, r)
-		if ctx.Err() != nil {
-			err = nil
-		}
-		if err != nil {
-			v.Log.Warn("weft: a bulk could not go on; trying again in a minute", "bulk", r.ID, "error", err)
-		}
-		v.note(r.ID, false, err)
+		v.pause(ctx, r, v.serve(ctx, r))
+		v.note(r.ID, false)
 		v.incarnation.PokeNow()
 	})
 	if !begun {
-		v.note(r.ID, false, nil)
+		v.note(r.ID, false)
 	}
-	return nil
 }
 
-// note notes whether this engine carries out a bulk, and how that ended.
-func (v *server) note(id string, serves bool, err error) {
+// pause has this engine leave r for a while if there is an error.
+func (v *server) pause(ctx context.Context, r *Record, err error) {
+	failed := err != nil && ctx.Err() == nil
+	v.mu.Lock()
+	delete(v.failed, r.ID)
+	if failed {
+		v.failed[r.ID] = time.Now()
+	}
+	v.mu.Unlock()
+	if failed {
+		v.Log.Warn("weft: a bulk could not go on; trying again in a minute", "bulk", r.ID, "error", err)
+	}
+}
+
+// note notes whether this engine carries out a bulk.
+func (v *server) note(id string, serves bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	delete(v.failed, id)
-	if err != nil {
-		v.failed[id] = time.Now()
-	}
 	of := namespaceOf(id)
 	if serves {
 		v.serving[id] = true

@@ -81,7 +81,7 @@ func (e *Reader) handOver(ctx context.Context, info weft.Info, wf *journal.Workf
 			reader.CloseWithError(errUnread)
 			taken <- err
 		}()
-		err = e.Archive(ctx, info, reader)
+		err = e.Archive(ctx, info, struct{ io.Reader }{reader}) // nobody can close it: the body of a request is closed by its client
 	}()
 	err = e.export(ctx, &snapshot{wf, in, head}, writer)
 	writer.CloseWithError(err)

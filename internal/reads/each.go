@@ -7,27 +7,55 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// mostInARow is how many entries in a row may fail, and Each goes on: one record cannot be read, or the store cannot be reached.
+// mostInARow is how many entries in a row may fail: either one record cannot be read, or the store cannot be reached.
 const mostInARow = 3
 
-// Each calls f with each entry of r. An entry for which f fails does not keep the others from their turn, unless some in a row
-// fail, or ctx has ended. Each returns the first error, with the key of its entry.
+// Failures are those of entries that are dealt with one after the other. The zero value has none.
+type Failures struct {
+	First  error // with the key of its entry
+	inARow int
+}
+
+// End notes err, which may be nil, of the next entry. It reports whether to stop: some in a row have failed, or ctx has ended. Otherwise
+// an entry that fails does not keep the others from their turn.
+func (f *Failures) End(ctx context.Context, key []byte, err error) bool {
+	if err == nil {
+		f.inARow = 0
+		return false
+	}
+	if f.First == nil {
+		f.First = fmt.Errorf("entry %.300q: %w", key, err)
+	}
+	f.inARow++
+	return f.inARow == mostInARow || ctx.Err() != nil
+}
+
+// Each calls f with each entry of r until Failures.End. It returns the first error.
 func Each(ctx context.Context, s storage.Storage, r storage.Range, f func(storage.Entry) error) error {
-	var first error
-	failed := 0 // in a row
+	var failures Failures
 	for e, err := range storage.All(ctx, s, r) {
 		if err != nil {
 			return err
 		}
-		if err := f(e); err == nil {
-			failed = 0
-			continue
-		} else if first == nil {
-			first = fmt.Errorf("entry %.300q: %w", e.Key, err)
-		}
-		if failed++; failed == mostInARow || ctx.Err() != nil {
+		if failures.End(ctx, e.Key, f(e)) {
 			break
 		}
 	}
-	return first
+	return failures.First
+}
+
+// First returns what read finds in the first key of r that it can read, or false if there is none. It calls unreadable with the keys
+// before that.
+func First[T any](ctx context.Context, s storage.Storage, r storage.Range, read func(key []byte) (T, error), unreadable func(key []byte, err error)) (first T, ok bool, _ error) {
+	r.Limit = 1
+	for e, err := range storage.All(ctx, s, r) {
+		if err != nil {
+			return first, false, err
+		}
+		if first, err = read(e.Key); err == nil {
+			return first, true, nil
+		}
+		unreadable(e.Key, err)
+	}
+	return first, false, nil
 }

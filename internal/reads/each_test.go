@@ -12,6 +12,42 @@ import (
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
+// The first key that can be read counts, and the others are told.
+func TestFirst(t *testing.T) {
+	s := numbered(t, 5)
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		from  int // the first that can be read
+		want  string
+		told  int
+		reads int
+	}{
+		"the first one": {0, "k:0000", 0, 1},
+		"the third":     {2, "k:0002", 2, 3},
+		"none":          {5, "", 5, 6},
+	} {
+		told, scans := 0, 0
+		counted := storagetest.NewFaulty(s, func(storagetest.Call) storagetest.Fault { scans++; return storagetest.None })
+		got, ok, err := reads.First(t.Context(), counted, storage.Prefix([]byte("k:")), func(key []byte) (string, error) {
+			if string(key) < fmt.Sprintf("k:%04d", c.from) {
+				return "", broken
+			}
+			return string(key), nil
+		}, func(_ []byte, err error) {
+			if told++; !errors.Is(err, broken) {
+				t.Errorf("%s: told %v", name, err)
+			}
+		})
+		if got != c.want || ok != (c.want != "") || err != nil || told != c.told || scans != c.reads {
+			t.Errorf("%s: %q, %v, %v; %d told in %d reads", name, got, ok, err, told, scans)
+		}
+	}
+	away := storagetest.NewFaulty(s, func(storagetest.Call) storagetest.Fault { return storagetest.ErrorBefore })
+	if _, ok, err := reads.First(t.Context(), away, storage.Prefix([]byte("k:")), func([]byte) (int, error) { return 0, nil }, nil); ok || !errors.Is(err, storagetest.ErrInjected) {
+		t.Errorf("the store cannot be read: %v, %v", ok, err)
+	}
+}
+
 // An entry that fails keeps no other from its turn. Several in a row, and the end of the context, end it: then the store fails.
 func TestEach(t *testing.T) {
 	s := numbered(t, 20)

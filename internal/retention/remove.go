@@ -15,6 +15,7 @@ import (
 	"github.com/weft-go/weft/internal/inspect"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/storage"
@@ -102,15 +103,19 @@ func (k *keeper) decideAll(ctx context.Context, l *list, entries []storage.Entry
 		})
 	}
 	wg.Wait()
-	if err := cmp.Or(errors.Join(errs...), ctx.Err()); err != nil {
-		return nil, err
-	}
-	for _, r := range all {
-		if r != nil {
+	var failures reads.Failures
+	for i, r := range all {
+		switch {
+		case failures.End(ctx, entries[i].Key, errs[i]):
+			return nil, failures.First
+		case errs[i] != nil: // it is tried again when the list begins again
+			id, _ := journal.OpenRow(entries[i]) // it can be read: decide has looked behind it
+			unarchived.add(&inspect.ArchiveError{ID: id, Cause: errs[i]})
+		case r != nil:
 			decided = append(decided, r)
 		}
 	}
-	return decided, nil
+	return decided, ctx.Err()
 }
 
 // decide decides whether the workflow of an entry is removed. It returns nil if it stays, for now.
@@ -185,6 +190,6 @@ func (r *refusals) add(err *inspect.ArchiveError) {
 
 func (r *refusals) log(log *slog.Logger) {
 	if r.n > 0 {
-		log.Warn("weft: workflows older than their retention were not archived, and stay; trying again within an hour", "count", r.n, "workflow", r.first.ID, "error", r.first.Cause)
+		log.Warn("weft: workflows older than their retention were not archived, or cannot be read, and stay; trying again within an hour", "count", r.n, "workflow", r.first.ID, "error", r.first.Cause)
 	}
 }

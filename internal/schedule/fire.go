@@ -15,6 +15,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/internal/settle"
@@ -30,8 +31,8 @@ const (
 
 // Duty returns the duty to serve all schedules of the store.
 func (s *Schedules) Duty() worker.Duty {
-	return worker.Duty{Name: "schedules", Begin: func(*worker.Incarnation) func(context.Context) (time.Duration, error) {
-		return (&server{Schedules: s}).look
+	return worker.Duty{Name: "schedules", Begin: func(l *worker.Incarnation) func(context.Context) (time.Duration, error) {
+		return (&server{Schedules: s, incarnation: l}).look
 	}}
 }
 
@@ -44,6 +45,8 @@ func (s *Schedules) Duty() worker.Duty {
 // because an entry never has the time of a clock.
 type server struct {
 	*Schedules
+	incarnation *worker.Incarnation
+
 	idle  bool      // nothing is due within a minute, as of the last look
 	next  time.Time // when the first schedule is due, if idle is set; zero: there is none
 	last  time.Time // when the last look began
@@ -59,11 +62,11 @@ func (v *server) look(ctx context.Context) (time.Duration, error) {
 	}
 	v.forgetLater(func(string) bool { return news })
 	v.idle, v.last = false, time.Now()
-	first, ok, err := v.first(ctx, keys.DueAll())
+	first, ok, err := reads.First(ctx, v.Store, keys.DueAll(), keys.DueTime, v.incarnation.Unreadable)
 	due := ok && !first.After(now)
 	if due {
 		if err = v.round(ctx, now); err == nil { // what is left is looked at in the next poll
-			first, ok, err = v.first(ctx, keys.DueNext(now))
+			first, ok, err = reads.First(ctx, v.Store, keys.DueNext(now), keys.DueTime, v.incarnation.Unreadable)
 		}
 	}
 	if err != nil {
@@ -87,17 +90,6 @@ func (v *server) wait(now time.Time) time.Duration {
 	return max(0, min(v.PollInterval, v.next.Sub(now)))
 }
 
-// first returns when the first entry of a range is due, or false if there is none.
-func (s *Schedules) first(ctx context.Context, r storage.Range) (at time.Time, ok bool, _ error) {
-	r.Limit = 1
-	page, err := s.Store.Scan(ctx, r)
-	if err != nil || len(page) == 0 {
-		return time.Time{}, false, err
-	}
-	at, err = keys.DueTime(page[0].Key)
-	return at, err == nil, err
-}
-
 // round serves the schedules that are due at the time now, at most mostDue.
 func (v *server) round(ctx context.Context, now time.Time) error {
 	l := &round{schedules: v.Schedules, places: make(chan struct{}, atOnce)}
@@ -113,7 +105,8 @@ func (v *server) round(ctx context.Context, now time.Time) error {
 		}
 		kind, id, err := keys.DueOf(e.Key)
 		if err != nil {
-			return errors.Join(err, l.end(ctx))
+			v.incarnation.Unreadable(e.Key, err)
+			continue
 		}
 		if kind != "sch" {
 			continue
@@ -380,13 +373,10 @@ func (s *Schedules) overlapping(ctx context.Context, f *firing, running *journal
 		return s.commit(ctx, r, next, f.entry, unchanged)
 	case weft.OverlapCancel:
 		if running.Cancel == nil {
-			return ended(a.Change(ctx, running.ID, a.Cancellation(running.ID, nil, by)))
+			return s.asked(ctx, f, a.Change(ctx, running.ID, a.Cancellation(running.ID, nil, by)))
 		}
 	case weft.OverlapTerminate:
-		if err = a.Terminate(ctx, running.ID, by); damaged(err) {
-			return false, s.troubled(ctx, r, f.entry, err)
-		}
-		return ended(err)
+		return s.asked(ctx, f, a.Terminate(ctx, running.ID, by))
 	}
 	return s.lookLater(ctx, r, *r, f.calendar, f.entry, unchanged)
 }
@@ -426,11 +416,14 @@ func (s *Schedules) forgetLater(also func(entry string) bool) {
 	maps.DeleteFunc(s.later, func(entry string, w wait) bool { return also(entry) || !time.Now().Before(w.until) })
 }
 
-// ended reports whether to decide again after a workflow was asked to end, which may have ended by
-// itself.
-func ended(err error) (again bool, _ error) {
-	if errors.Is(err, weft.ErrTerminal) || errors.Is(err, weft.ErrNotFound) {
-		err = nil
+// asked reports whether to decide again after the workflow before was asked to end, which may have ended by itself: err is
+// the answer.
+func (s *Schedules) asked(ctx context.Context, f *firing, err error) (again bool, _ error) {
+	switch {
+	case errors.Is(err, weft.ErrTerminal), errors.Is(err, weft.ErrNotFound):
+		return true, nil
+	case damaged(err):
+		return false, s.troubled(ctx, f.record, f.entry, err)
 	}
 	return err == nil, err
 }

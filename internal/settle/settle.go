@@ -92,7 +92,7 @@ func Together(ctx context.Context, s storage.Storage, batches []storage.Batch) (
 	if err == nil {
 		return len(batches), nil
 	}
-	if !errors.Is(err, storage.ErrConflict) {
+	if !isAny(err, storage.ErrConflict, storage.ErrInvalidBatch) { // they may be too large together
 		return 0, err
 	}
 	for _, b := range batches {

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
@@ -82,14 +83,7 @@ func (x *expiry) pass(ctx context.Context, now time.Time) (all bool, _ error) {
 		return false, err
 	}
 	x.swept = now
-	next, ok, err := l.FirstTime(ctx, keys.ExpiresNext(now), func(entry []byte) (time.Time, error) {
-		at, err := keys.Expires(entry)
-		if err != nil {
-			x.unreadable(entry, err)
-			at = now.Add(aDay) // a rare look finds what is behind it
-		}
-		return at, nil
-	})
+	next, ok, err := reads.First(ctx, l.Worker.Store, keys.ExpiresNext(now), keys.Expires, l.Unreadable)
 	if err != nil {
 		return false, err
 	}
@@ -108,6 +102,7 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 	l := x.incarnation
 	looked, kids := 0, false
 	var signals []storage.Batch
+	var failures reads.Failures
 	expired := keys.ExpiredAt(now)
 	if x.place != nil {
 		expired.Start = x.place
@@ -119,7 +114,7 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 		}
 		if looked == mostExpired {
 			x.place = entry.Key
-			return false, x.commitExpired(ctx, signals)
+			return false, errors.Join(failures.First, x.commitExpired(ctx, signals))
 		}
 		looked++
 		kind, names, err := keys.Expiring(entry.Key)
@@ -159,11 +154,11 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 			err = x.commitExpired(ctx, signals)
 			signals = nil
 		}
-		if err != nil {
-			return false, err
+		if failures.End(ctx, entry.Key, err) {
+			return false, failures.First
 		}
 	}
-	return true, x.commitExpired(ctx, signals)
+	return failures.First == nil, errors.Join(failures.First, x.commitExpired(ctx, signals))
 }
 
 // unreadable logs once that what an entry names cannot be removed.

@@ -64,13 +64,16 @@ func (l *Incarnation) claimableIn(ctx context.Context, r storage.Range, p *trail
 				yield(prospect{}, err)
 				return
 			}
-			if l.left.Has(entry.Key) {
+			id, err := keys.ID(entry.Key)
+			if err != nil {
+				l.Unreadable(entry.Key, err)
+			}
+			if err != nil || l.left.Has(entry.Key) {
 				p.Over(entry.Key)
 				continue
 			}
 			p.Stop()
-			id, err := keys.ID(entry.Key)
-			if !yield(prospect{id: id, entry: entry.Key}, err) || err != nil {
+			if !yield(prospect{id: id, entry: entry.Key}, nil) {
 				return
 			}
 		}
@@ -94,7 +97,8 @@ func (l *Incarnation) adopt(ctx context.Context, r storage.Range, p *trail.Passa
 		}
 		past, err := waited(found.entry)
 		if err != nil {
-			return soonest, err
+			l.Unreadable(found.entry, err)
+			continue
 		}
 		if rest := l.leaveToOthers(found.id, past); rest > 0 {
 			soonest = min(soonest, rest)

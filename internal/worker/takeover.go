@@ -55,19 +55,22 @@ func (l *Incarnation) Idle() bool { return l.takeover.idle }
 func (t *takeover) inherit(ctx context.Context) (found bool, next time.Duration, _ error) {
 	l := t.incarnation
 	next = l.Worker.PollInterval
-	for last := ""; ; {
-		r := keys.HeldAfter(last)
+	for r := keys.HeldAfter(""); ; {
 		r.Limit = 1
 		page, err := l.Worker.Store.Scan(ctx, r)
 		if err != nil || len(page) == 0 {
 			return found, next, err
 		}
-		if last, err = keys.Incarnation(page[0].Key); err != nil {
-			return found, next, err
-		}
 		if bytes.Compare(page[0].Key, r.Start) < 0 { // the loop would never end
 			return found, next, fmt.Errorf("%w: record %q is out of order", storage.ErrCorrupt, page[0].Key)
 		}
+		last, err := keys.Incarnation(page[0].Key)
+		if err != nil {
+			l.Unreadable(page[0].Key, err)
+			r.Start = append(page[0].Key, 0)
+			continue
+		}
+		r = keys.HeldAfter(last)
 		found = found || last == l.name
 		v, err := l.vital(ctx, last)
 		if record.Damaged(err) {

@@ -8,6 +8,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/membership"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/trail"
 	"github.com/weft-go/weft/storage"
 )
@@ -39,7 +40,7 @@ func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
 		}
 		return due, err
 	}
-	due, ok, err := l.FirstTime(ctx, keys.TodoOf(0), overdue)
+	due, ok, err := reads.First(ctx, l.Worker.Store, keys.TodoOf(0), overdue, l.Unreadable)
 	if err != nil || !ok {
 		return next, err
 	}
@@ -84,7 +85,7 @@ func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
 	}
 	others := keys.TodoOf(0)
 	others.Start = written.End
-	due, ok, err = l.FirstTime(ctx, others, overdue)
+	due, ok, err = reads.First(ctx, l.Worker.Store, others, overdue, l.Unreadable)
 	if err != nil || !ok || due.After(now) { // the common case
 		if ok && err == nil {
 			next = min(next, due.Sub(now))
@@ -97,7 +98,7 @@ func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
 	if err := follow(&u.todo, timed); err != nil {
 		return next, err
 	}
-	if due, ok, err = l.FirstTime(ctx, keys.TodoNext(0, now), overdue); ok {
+	if due, ok, err = reads.First(ctx, l.Worker.Store, keys.TodoNext(0, now), overdue, l.Unreadable); ok {
 		next = min(next, max(due.Sub(now), 0))
 	}
 	return next, err
@@ -131,7 +132,8 @@ func (u *unclaimed) pickUpAstray(ctx context.Context) error {
 		}
 		id, err := keys.ID(entry.Key)
 		if err != nil {
-			return err
+			l.Unreadable(entry.Key, err)
+			continue
 		}
 		if ok, err := crew.claim(ctx, prospect{id: id, entry: entry.Key, why: checkpoint.HandedOver}); !ok {
 			return err // there is no room: the next look continues
@@ -161,13 +163,9 @@ func (l *Incarnation) LedAstray(incarnation string, r *membership.Registration) 
 	}
 }
 
-// FirstTime returns the time in the first key of r, or false if r is empty.
-func (l *Incarnation) FirstTime(ctx context.Context, r storage.Range, timeIn func(key []byte) (time.Time, error)) (at time.Time, ok bool, err error) {
-	r.Limit = 1
-	page, err := l.Worker.Store.Scan(ctx, r)
-	if err != nil || len(page) == 0 {
-		return at, false, err
+// Unreadable logs once that a key cannot be read. It must not keep what is behind it.
+func (l *Incarnation) Unreadable(key []byte, err error) {
+	if l.Once("key " + string(key)) {
+		l.Worker.Log.Error("weft: a key cannot be read; it is passed over", "error", err)
 	}
-	at, err = timeIn(page[0].Key)
-	return at, err == nil, err
 }

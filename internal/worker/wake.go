@@ -22,20 +22,18 @@ func (l *Incarnation) wake(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		owner, err := keys.Incarnation(entry.Key)
+		id, err := keys.ID(entry.Key)
 		if err != nil {
-			return err
+			l.Unreadable(entry.Key, err)
+			continue
 		}
+		owner, _ := keys.Incarnation(entry.Key) // it is before the id
 		if owner != last {
 			v, err := l.vital(ctx, owner)
 			last, others = owner, err != nil || v == membership.Alive && owner != l.name
 		}
 		if others {
 			continue
-		}
-		id, err := keys.ID(entry.Key)
-		if err != nil {
-			return err
 		}
 		// The run looks before it waits, and after a crash its next owner looks. So the entry can be deleted.
 		if x := l.Worker.Executing(id); x != nil {
