@@ -118,7 +118,7 @@ func TestDamageKeepsNothingFromExpiring(t *testing.T) {
 		if left := entries(t, s, "exp:"); len(left) != 7 {
 			t.Errorf("left: %q, want those of what cannot be read", left)
 		}
-		if said, failed := log.count("cannot be read; it is not removed"), log.count("poll failed"); said != 5 || failed != 0 {
+		if said, failed := log.count("cannot be read; it is"), log.count("poll failed"); said != 5 || failed != 0 {
 			t.Errorf("%d are reported, and %d polls have failed, want 5 and none", said, failed)
 		}
 		if said := log.count("of a terminated workflow"); said != 1 || log.count("is damaged; its children are not asked to stop") != 1 {
