@@ -193,20 +193,18 @@ func (x *Execution) readChildren() error {
 	if !x.childrenStale {
 		return nil
 	}
-	x.childrenStale = false
 	x.orphanRecords = nil
-	if !x.Ops.hasChildren() && len(x.left) == 0 {
-		return nil
-	}
-	for entry, err := range journal.Records(x.Ctx, x.store, keys.ChildrenOf(x.ID)) {
-		if err == nil {
-			err = x.readChild(entry)
-		}
-		if err != nil {
-			x.childrenStale = true
-			return err
+	if x.Ops.hasChildren() || len(x.left) > 0 {
+		for entry, err := range journal.Records(x.Ctx, x.store, keys.ChildrenOf(x.ID)) {
+			if err == nil {
+				err = x.readChild(entry)
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
+	x.childrenStale = false
 	return nil
 }
 
@@ -222,8 +220,10 @@ func (x *Execution) readChild(entry storage.Entry) error {
 		return err
 	case c.End == nil && x.isStray(operation, c), o != nil && o.child != nil && !o.child.begun:
 	case o == nil || o.child == nil:
-		// A child that is to outlive the run keeps its record while it runs: nothing else says so after a reset.
-		if goesOn := c.End == nil && weft.ParentEnd(c.OnEnd) == weft.ParentEndAbandon; !goesOn && len(x.orphanRecords) < mostBirths {
+		// A child that is to outlive the run keeps its record while it runs: nothing else says so after a reset. All keep
+		// theirs while the function may have given them up because of a failure that a retry takes back.
+		goesOn := c.End == nil && weft.ParentEnd(c.OnEnd) == weft.ParentEndAbandon
+		if !goesOn && !x.Ops.lastCut.After(x.Ops.quiet) && len(x.orphanRecords) < mostBirths {
 			x.orphanRecords = append(x.orphanRecords, c.Delete())
 		}
 	case c.End == nil:
