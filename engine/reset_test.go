@@ -560,6 +560,69 @@ func TestChildEndsBesideAReset(t *testing.T) {
 	})
 }
 
+// OPS-1, OPS-5, OPS-6: a child that is to outlive its parent, and whose scope has ended, goes on: also after a reset to before the end of
+// the scope, whether its parent is terminated then or reset to before the child. Its record goes when its parent learns of its end.
+func TestAbandonedChildOfAScopeOutlivesAReset(t *testing.T) {
+	for _, then := range []string{"terminated", "reset", "told"} {
+		t.Run(then, func(t *testing.T) {
+			onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+				s := store.Open(t)
+				defer func() { s.Close() }()
+				kid := flow("kid", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+				brief := sleeper(6 * time.Second)
+				var child string
+				wf := flow("wf", func(run *engine.Run) (string, error) {
+					brief.Go(run, "")                              // 1: its end has the parent look at its children
+					kid.Go(run, "")                                // 2: it is there as long as the parent
+					if err := run.Sleep(time.Second); err != nil { // 3
+						return "", err
+					}
+					scope, cancel := run.WithCancel()
+					kid.AsChild(engine.ChildOptions{OnParentEnd: engine.ParentEndAbandon}).Go(scope, "") // 4
+					if err := run.Sleep(time.Second); err != nil {                                       // 5
+						return "", err
+					}
+					cancel()
+					for range 10 { // its checkpoints remove the records that nobody needs
+						if err := run.Sleep(2 * time.Second); err != nil {
+							return "", err
+						}
+					}
+					return yes.Receive(run)
+				})
+				p := boot(t, s, wf, kid, brief, leases)
+				start(t, wf, p, "o", "")
+				time.Sleep(15 * time.Second)
+				for _, c := range historyOf(t, p.Engine, "o") {
+					for _, e := range c.Events {
+						if e.Kind == checkpoint.KindStarted && e.Operation == "4" {
+							child = e.Child
+						}
+					}
+				}
+				if then == "told" {
+					send(t, yes, p, child, "", "")
+					eventually(t, "the record of the child is removed", func() bool { return len(entries(t, s, string(keys.Child("o", "4")))) == 0 })
+					whole(t, s)
+					return
+				}
+				reset(t, p, "o", "5")
+				time.Sleep(15 * time.Second)
+				if then == "reset" {
+					reset(t, p, "o", "4")
+				} else if err := p.Terminate(ctx, "o", audit); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(15 * time.Second)
+				if i := describe(t, p, child); i.Status != checkpoint.StatusRunning || i.Cancel != nil {
+					t.Errorf("the child is %s: %+v", i.Status, i.Cancel)
+				}
+				whole(t, s)
+			})
+		})
+	}
+}
+
 // OPS-6: a child with a ChildID that was begun behind the point, and that the function does not start again, is asked to
 // stop when the workflow ends, also by the next owner. One of another input is not taken up: its id is taken.
 func TestChildThatIsNotTakenUp(t *testing.T) {

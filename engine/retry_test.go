@@ -751,6 +751,52 @@ func TestRetriedParent(t *testing.T) {
 	}
 }
 
+// A parent gives up a child because a call has failed for good, then learns how another child ends, and fails. A retry takes
+// back that failure. If the function then waits for the child after all, it gets its end.
+func TestRetriedParentHadGivenUpItsChild(t *testing.T) {
+	for onEnd, want := range map[engine.ParentEnd]string{engine.ParentEndCancel: "cancelled", engine.ParentEndAbandon: "grown"} {
+		t.Run(want, func(t *testing.T) {
+			onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+				s := store.Open(t)
+				defer func() { s.Close() }()
+				var mended atomic.Bool
+				brother, kid := sleeper(10*time.Second), flow("kid", func(run *engine.Run) (string, error) { return "grown", run.Sleep(5 * time.Second) })
+				wf := flow("parent", func(run *engine.Run) (string, error) {
+					other := brother.Go(run, "")
+					scope, cancel := run.WithCancel()
+					child := kid.AsChild(engine.ChildOptions{OnParentEnd: onEnd}).Go(scope, "")
+					if _, err := engine.Step(run, "charge", func(context.Context) (string, error) {
+						if !mended.Load() {
+							return "", activity.Permanent(errBroke)
+						}
+						return "", nil
+					}); err != nil {
+						cancel()
+						_, _ = other.Get(run)
+						return "", err
+					}
+					out, err := child.Get(run)
+					if errors.Is(err, engine.ErrCancelled) {
+						return "cancelled", nil
+					}
+					return out, err
+				})
+				p := boot(t, s, wf, brother, kid, leases)
+				h := start(t, wf, p, "o", "")
+				failure(t, h, "broke")
+				mended.Store(true)
+				retry(t, p, "o")
+				soon, stop := context.WithTimeout(ctx, time.Minute)
+				defer stop()
+				if got, err := h.Result(soon); got != want || err != nil {
+					t.Errorf("got %q, %v, want %q", got, err, want)
+				}
+				whole(t, s)
+			})
+		})
+	}
+}
+
 // A child that failed when its parent had ended already, so that nobody was told, can
 // be retried; and then the parent too, which learns how the child ends now.
 func TestRetriedChild(t *testing.T) {

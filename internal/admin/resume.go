@@ -171,8 +171,8 @@ func (e *Admin) told(ctx context.Context, wf *journal.Workflow) (told bool, cond
 	case !parent.Status.Terminal():
 		return true, nil, nil
 	}
-	kid, err := run.ChildOf(ctx, e.Store, p)
-	if err != nil || kid == nil || kid.ID != wf.ID || kid.End != nil {
+	kid, err := run.ChildOf(ctx, e.Store, wf)
+	if err != nil || kid == nil || kid.End != nil {
 		return true, nil, err
 	}
 	return false, []storage.Condition{parent.Unchanged(), kid.Unchanged()}, nil

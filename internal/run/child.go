@@ -188,25 +188,23 @@ func (x *Execution) commitBirths(c journal.Change, born []*birth) (done bool, er
 }
 
 // readChildren reads the records of children, to find those that have ended. The next commit
-// deletes records whose operation has left the table.
+// deletes records that nobody needs: their operation has left the table.
 func (x *Execution) readChildren() error {
 	if !x.childrenStale {
 		return nil
 	}
-	x.childrenStale = false
 	x.orphanRecords = nil
-	if !x.Ops.hasChildren() && len(x.left) == 0 {
-		return nil
-	}
-	for entry, err := range journal.Records(x.Ctx, x.store, keys.ChildrenOf(x.ID)) {
-		if err == nil {
-			err = x.readChild(entry)
-		}
-		if err != nil {
-			x.childrenStale = true
-			return err
+	if x.Ops.hasChildren() || len(x.left) > 0 {
+		for entry, err := range journal.Records(x.Ctx, x.store, keys.ChildrenOf(x.ID)) {
+			if err == nil {
+				err = x.readChild(entry)
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
+	x.childrenStale = false
 	return nil
 }
 
@@ -222,7 +220,10 @@ func (x *Execution) readChild(entry storage.Entry) error {
 		return err
 	case c.End == nil && x.isStray(operation, c), o != nil && o.child != nil && !o.child.begun:
 	case o == nil || o.child == nil:
-		if len(x.orphanRecords) < mostBirths {
+		// A child that is to outlive the run keeps its record while it runs: nothing else says so after a reset. All keep
+		// theirs while the function may have given them up because of a failure that a retry takes back.
+		goesOn := c.End == nil && weft.ParentEnd(c.OnEnd) == weft.ParentEndAbandon
+		if !goesOn && !x.Ops.lastCut.After(x.Ops.quiet) && len(x.orphanRecords) < mostBirths {
 			x.orphanRecords = append(x.orphanRecords, c.Delete())
 		}
 	case c.End == nil:
@@ -343,8 +344,8 @@ func (e *Host) Report(ctx context.Context, s storage.Storage, wf *journal.Workfl
 	if parent.Status.Terminal() {
 		return nil, nil
 	}
-	kid, err := ChildOf(ctx, s, p)
-	if err != nil || kid == nil || kid.ID != wf.ID || kid.End != nil {
+	kid, err := ChildOf(ctx, s, wf)
+	if err != nil || kid == nil || kid.End != nil {
 		return nil, err
 	}
 	kid.End = out
@@ -360,9 +361,9 @@ func (e *Host) Report(ctx context.Context, s storage.Storage, wf *journal.Workfl
 	return parent, nil
 }
 
-// ChildOf reads the record that a parent has of a child. It returns nil if there is none.
-func ChildOf(ctx context.Context, s storage.Storage, p *journal.Parent) (*journal.Child, error) {
-	key := keys.Child(p.ID, p.Operation)
+// ChildOf reads the record that the parent of wf has of it. It returns nil if there is none.
+func ChildOf(ctx context.Context, s storage.Storage, wf *journal.Workflow) (*journal.Child, error) {
+	key := keys.Child(wf.Parent.ID, wf.Parent.Operation)
 	raw, err := s.Get(ctx, key)
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil, nil
@@ -371,7 +372,7 @@ func ChildOf(ctx context.Context, s storage.Storage, p *journal.Parent) (*journa
 		return nil, err
 	}
 	kid, err := journal.OpenChild(storage.Entry{Key: key, Value: raw})
-	if err != nil || kid.Parent != p.Generation {
+	if err != nil || kid.Parent != wf.Parent.Generation || kid.ID != wf.ID {
 		return nil, err
 	}
 	return kid, nil

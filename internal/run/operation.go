@@ -102,6 +102,7 @@ func (o *operation) cut(err error) {
 		o.x.Ops.overtaken(o)
 	}
 	o.x.dismiss(o)
+	o.x.Ops.lastCut = o.x.Ops.learnt
 	sent := o.open && o.keyed != nil && o.keyed.sent
 	o.settle(outcome{err: err, cut: true})
 	if sent {
@@ -221,8 +222,9 @@ type table struct {
 	permits int // operations that have a permit for their next attempt, or wait for one
 	Working int // goroutines of attempts and verifiers that have not returned
 
-	learnt journal.Place // place of the event delivered last
-	quiet  journal.Place // learnt, when the last operation was added
+	learnt  journal.Place // place of the event delivered last
+	quiet   journal.Place // learnt, when the last operation was added
+	lastCut journal.Place // learnt, when an operation was last cut
 }
 
 // newOperation makes an operation of branch b, and gives it its id.

@@ -198,12 +198,9 @@ func (x *Execution) adopts(c *child, there *journal.Workflow) (*adoption, error)
 	} else if p.ID != is.ID || p.Generation != is.Generation {
 		return nil, nil
 	}
-	kid, err := ChildOf(x.Ctx, x.store, there.Parent)
+	kid, err := ChildOf(x.Ctx, x.store, there)
 	if err != nil {
 		return nil, err
-	}
-	if kid != nil && kid.ID != there.ID {
-		kid = nil
 	}
 	a := &adoption{wf: there, kid: kid}
 	switch {
