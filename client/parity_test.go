@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -374,8 +375,19 @@ func script(t *testing.T, c engine.Client) (lines []string) {
 	_, err = checkout.Handle(c, "run-gone").Result(ctx)
 	note("the result of what does not exist", "", err)
 	for _, id := range []string{"run-1", "run-3", "run-4"} {
+		describe := func(what string, i weft.Info, err error) {
+			why, _, _ := strings.Cut(i.Failure, ", by ") // who cancelled it is another one
+			note(what+" "+id, fmt.Sprintf("%s %s %s parent=%q queue=%q %v %v %s", i.ID, i.Workflow, i.Status, i.Parent, i.Queue, i.Labels, i.Attention, why), err)
+		}
 		i, err := c.Describe(ctx, id)
-		note("describe "+id, fmt.Sprintf("%s %s %s parent=%q queue=%q %v %v", i.ID, i.Workflow, i.Status, i.Parent, i.Queue, i.Labels, i.Attention), err)
+		describe("describe", i, err)
+		for listed, err := range c.(interface {
+			List(context.Context, weft.Filter) iter.Seq2[weft.Info, error]
+		}).List(ctx, weft.Filter{Workflow: i.Workflow, Status: i.Status}) {
+			if listed.ID == id || err != nil {
+				describe("list", listed, err)
+			}
+		}
 	}
 	return lines
 }

@@ -559,7 +559,7 @@ func TestList(t *testing.T) {
 	pages := map[string]string{
 		"":  `{"data":[{"runId":"a"},{"runId":"b"}],"cursor":"x","hasMore":true,"tail":"x"}`,
 		"x": `{"data":[],"cursor":"y","hasMore":true,"tail":"y"}`,
-		"y": `{"data":[{"runId":"c","attention":[{"reason":"stuck"}],"cancel":{"by":"k"},"error":{"message":"no"}}],"cursor":null,"hasMore":false,"tail":"z"}`,
+		"y": `{"data":[{"runId":"c","attention":[{"reason":"stuck"}],"cancel":{"by":"k"},"workflowName":"w","status":"failed","error":{"message":"no"}}],"cursor":null,"hasMore":false,"tail":"z"}`,
 	}
 	c := over(t, func(q *http.Request) (*http.Response, error) {
 		return answer(200, pages[q.URL.Query().Get("cursor")]), nil
@@ -570,7 +570,7 @@ func TestList(t *testing.T) {
 			t.Fatal(err)
 		}
 		ids += i.ID
-		if i.ID == "c" && (i.Attention[0].Reason != weft.ReasonStuck || i.Cancel.By != "k" || i.Failure != "no") {
+		if i.ID == "c" && (i.Attention[0].Reason != weft.ReasonStuck || i.Cancel.By != "k" || i.Failure != `engine: workflow w "c": no`) {
 			t.Errorf("%+v", i)
 		}
 	}

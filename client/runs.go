@@ -180,7 +180,7 @@ func holds(r weft.Reason) bool {
 	return true
 }
 
-// Describe returns the state of a workflow. Owner, Epoch and Unreceived are empty.
+// Describe returns the state of a workflow. Owner, Epoch, Unreceived, Versions and Protected are empty, as they are in lists.
 func (c *Client) Describe(ctx context.Context, id string) (weft.Info, error) {
 	i, _, err := c.get(ctx, fmt.Sprintf("describe workflow %q", id), id, "none")
 	return i, err
@@ -218,6 +218,9 @@ func infoOf(r wire.Run) weft.Info {
 	}
 	if r.Error != nil {
 		i.Failure = r.Error.Message
+		if i.Status == checkpoint.StatusFailed {
+			i.Failure = (&weft.WorkflowError{WorkflowID: i.ID, Workflow: i.Workflow, Message: r.Error.Message}).Error()
+		}
 	}
 	return i
 }

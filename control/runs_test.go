@@ -430,6 +430,48 @@ func TestFailedRun(t *testing.T) {
 	}
 }
 
+// Wherever a run is shown, it has the text of its failure as GET of it has, with ids as the key knows them. Only that GET
+// has more of it.
+func TestFailuresAreShown(t *testing.T) {
+	store := new(memory.Store)
+	s := open(t, store)
+	for _, key := range []string{home, acme} {
+		s.start(key, "fail", "f", nil)
+		s.start(key, "wait", "c", nil)
+		s.call(key, "POST", at("c", "cancel"), `{"reason":"why not"}`).is(t, 202, "")
+		for id, status := range map[string]checkpoint.Status{"f": checkpoint.StatusFailed, "c": checkpoint.StatusCancelled} {
+			s.awaitStatus(key, id, status)
+			want, _ := s.call(key, "GET", at(id), nil).is(t, 200, "").body["error"].(map[string]any)
+			if want["message"] == nil || want["message"] == "" || strings.Contains(fmt.Sprint(want), "@") {
+				t.Fatalf("%s: got %v", id, want)
+			}
+			shown := []map[string]any{s.call(key, "GET", at(id)+"?resolveData=none", nil).is(t, 200, "").body}
+			for _, r := range s.call(key, "GET", "/v1/runs?status="+string(status), nil).is(t, 200, "").data() {
+				shown = append(shown, r)
+			}
+			if len(shown) != 2 {
+				t.Fatalf("%d runs are listed", len(shown)-1)
+			}
+			for _, r := range shown {
+				if diff := cmp.Diff(map[string]any{"message": want["message"]}, r["error"]); diff != "" {
+					t.Errorf("%s: (-want +got)\n%s", id, diff)
+				}
+			}
+		}
+	}
+	// What is wrong with a record names keys of the store. GET of a run does not show that either.
+	for _, id := range []string{"f", "c"} {
+		if err := store.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(keys.Output("@acme/prod/"+id), []byte("damaged"))}}); err != nil {
+			t.Fatal(err)
+		}
+		s.call(acme, "GET", at(id), nil).is(t, 500, "damaged")
+		r := s.call(acme, "GET", at(id)+"?resolveData=none", nil).is(t, 200, "")
+		if e, _ := r.body["error"].(map[string]any); e["message"] != "the record of its failure cannot be read" {
+			t.Errorf("%s: got %s", id, r.raw)
+		}
+	}
+}
+
 // A result is waited for as long as the client asks: by wait, or by Prefer.
 func TestWaitForAResult(t *testing.T) {
 	s := open(t, nil)

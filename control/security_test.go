@@ -51,10 +51,41 @@ func (p *pipes) dial() net.Conn {
 	return ours
 }
 
+// protocols returns HTTP/2, which works on pipes without TLS, and HTTP/1 if first.
+func protocols(first bool) *http.Protocols {
+	var p http.Protocols
+	p.SetUnencryptedHTTP2(true)
+	p.SetHTTP1(first)
+	return &p
+}
+
+// byHTTP2 makes a request of the admin by HTTP/2. The answer ends with the test.
+func (p *pipes) byHTTP2(t *testing.T, method, path, body string, header ...string) *http.Response {
+	t.Helper()
+	client := &http.Transport{Protocols: protocols(false), DialContext: func(context.Context, string, string) (net.Conn, error) { return p.dial(), nil }}
+	q, err := http.NewRequestWithContext(t.Context(), method, "http://plane"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Authorization", "Bearer "+adminSecret)
+	for i := 0; i < len(header); i += 2 {
+		q.Header.Set(header[i], header[i+1])
+	}
+	a, err := client.RoundTrip(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Body.Close(); client.CloseIdleConnections() })
+	if a.ProtoMajor != 2 || a.StatusCode > 299 {
+		t.Fatalf("%s: got %+v", path, a)
+	}
+	return a
+}
+
 // piped serves a plane without a network, by a server with short limits of its own.
 func piped(t *testing.T, x *site) *pipes {
 	p := newPipes()
-	srv := &http.Server{Handler: answers.Handler(x.plane), WriteTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second}
+	srv := &http.Server{Handler: answers.Handler(x.plane), WriteTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, Protocols: protocols(true)}
 	done := make(chan struct{})
 	go func() { defer close(done); srv.Serve(p) }()
 	t.Cleanup(func() { srv.Close(); <-done; synctest.Wait() })
@@ -269,6 +300,59 @@ func TestASlowReaderOfArtifacts(t *testing.T) {
 			t.Errorf("after 11 s: read %d bytes, %v, want the end of the connection", n, err)
 		}
 	})
+}
+
+// A stream in which nothing happens stays, over HTTP/2, too: there a limit for a write that has passed ends an answer also
+// while nothing is written.
+func TestQuietStreamsOverHTTP2(t *testing.T) {
+	for _, path := range []string{"/v1/runs/r/events", "/v1/runs/r/streams/words"} {
+		virtual(t, func(t *testing.T) {
+			p := piped(t, planeOn(t, new(memory.Store)))
+			p.byHTTP2(t, "POST", "/v1/runs", `{"workflowName":"w","runId":"r"}`, "Content-Type", "application/json", "Idempotency-Key", "k")
+			stream := p.byHTTP2(t, "GET", path, "", "Accept", "text/event-stream")
+			begun, lines, comments := time.Now(), bufio.NewScanner(stream.Body), 0
+			for comments < 5 && lines.Scan() {
+				if lines.Text() == ":" || lines.Text() == ": " {
+					comments++
+				}
+			}
+			if took := time.Since(begun); comments != 5 || took != time.Minute {
+				t.Errorf("%s: %d comments in %v, then %v; want 5 in a minute", path, comments, took, lines.Err())
+			}
+		})
+	}
+}
+
+// So does an artifact whose bytes the store of artifacts has not got at once.
+func TestSlowArtifactsOverHTTP2(t *testing.T) {
+	dir, err := control.Dir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, size := new(memory.Store), 1<<20
+	serve(t, s, func(c *control.Config) { c.Artifacts = dir }).upload("d1", size)
+	virtual(t, func(t *testing.T) {
+		p := piped(t, planeOn(t, s, func(c *control.Config) { c.Artifacts = slowArtifacts{dir} }))
+		a := p.byHTTP2(t, "GET", "/v1/deployments/d1/artifact", "")
+		if n, err := io.Copy(io.Discard, a.Body); n != int64(size) || err != nil {
+			t.Errorf("read %d bytes, %v, want %d", n, err, size)
+		}
+	})
+}
+
+// slowArtifacts takes 15 s for each read.
+type slowArtifacts struct{ control.Artifacts }
+
+func (s slowArtifacts) Open(ctx context.Context, digest string) (io.ReadSeekCloser, error) {
+	r, err := s.Artifacts.Open(ctx, digest)
+	return slowReader{r}, err
+}
+
+type slowReader struct{ io.ReadSeekCloser }
+
+func (r slowReader) Read(p []byte) (int, error) {
+	time.Sleep(15 * time.Second)
+	return r.ReadSeekCloser.Read(p)
 }
 
 // HTTP-6: a record counts only if it is of this very secret.

@@ -16,37 +16,35 @@ type completion struct {
 // set. Everything else is completed as a file.
 func (completion) Run(e *env) error {
 	var verbs []string
-	var cases strings.Builder
-	values := map[string]string{}
-	global := flags(e.model.Flags, values)
+	var cases, values strings.Builder
+	global := flags(e.model.Flags)
 	for _, v := range e.model.Children {
 		verbs = append(verbs, v.Name)
 		var subs []string // the verbs of a group
 		all := v.Flags
+		writeValues(&values, fmt.Sprintf(`"%s "*"`, v.Name), v.Flags)
 		for _, sub := range v.Children {
 			subs, all = append(subs, sub.Name), append(all, sub.Flags...)
+			writeValues(&values, fmt.Sprintf(`"%s %s`, v.Name, sub.Name), sub.Flags)
 		}
-		fmt.Fprintf(&cases, "\t%s) words=%q subs=%q ;;\n", v.Name, flags(all, values)+" "+global, strings.Join(subs, " "))
+		fmt.Fprintf(&cases, "\t%s) words=%q subs=%q ;;\n", v.Name, flags(all)+" "+global, strings.Join(subs, " "))
 	}
-	var enums strings.Builder
-	for _, flag := range sortedKeys(values) {
-		fmt.Fprintf(&enums, "\t--%s) COMPREPLY=($(compgen -W %q -- \"$cur\")); return ;;\n", flag, values[flag])
-	}
-	_, err := fmt.Fprintf(e.out, script, enums.String(), strings.Join(verbs, "|"), cases.String(), strings.Join(verbs, " "))
+	writeValues(&values, `*"`, e.model.Flags)
+	_, err := fmt.Fprintf(e.out, script, strings.Join(verbs, "|"), values.String(), cases.String(), strings.Join(verbs, " "))
 	return err
 }
 
 const script = `# completion of weft for bash: source <(weft completion bash)
 _weft() {
-	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb= words subs word
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb= sub= words subs i
 	COMPREPLY=()
-	case $prev in
-%s	esac
-	for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-		case $word in
-		%s) verb=$word; break ;;
+	for ((i = 1; i < COMP_CWORD; i++)); do
+		case ${COMP_WORDS[i]} in
+		%s) verb=${COMP_WORDS[i]} sub=${COMP_WORDS[i+1]}; break ;;
 		esac
 	done
+	case "$verb $sub $prev" in
+%s	esac
 	case $verb in
 %s	*) COMPREPLY=($(compgen -W %q -- "$cur")); return ;;
 	esac
@@ -59,16 +57,24 @@ _weft() {
 complete -o default -F _weft weft
 `
 
-// flags returns the names of flags, and adds those with a fixed set of values to values.
-func flags(all []*kong.Flag, values map[string]string) string {
+// flags returns the names of flags.
+func flags(all []*kong.Flag) string {
 	var found []string
 	for _, f := range all {
 		if name := "--" + f.Name; !slices.Contains(found, name) { // verbs of a group share flags
 			found = append(found, name)
 		}
-		if f.Enum != "" {
-			values[f.Name] = strings.TrimSpace(strings.ReplaceAll(f.Enum, ",", " "))
-		}
 	}
 	return strings.Join(found, " ")
+}
+
+// writeValues writes a case for each flag that has a fixed set of values. verb is how its pattern begins: flags of several verbs may
+// have one name.
+func writeValues(b *strings.Builder, verb string, all []*kong.Flag) {
+	for _, f := range all {
+		if f.Enum != "" {
+			values := strings.TrimSpace(strings.ReplaceAll(f.Enum, ",", " "))
+			fmt.Fprintf(b, "\t%s --%s\") COMPREPLY=($(compgen -W %q -- \"$cur\")); return ;;\n", verb, f.Name, values)
+		}
+	}
 }

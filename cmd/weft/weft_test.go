@@ -867,8 +867,15 @@ func TestCompletion(t *testing.T) {
 		{"weft deployments activate x --exp", "--expect --expect-none"},
 		{"weft keys list ro", ""},
 		{"weft signals send --ur", "--url"},
+		// Flags of one name have the values of their verb.
+		{"weft resolve order-42 2 --as r", "result-lost"},
+		{"weft runs resolve order-42 2 --as r", "result-unavailable"},
+		{"weft resolve order-42 2 --result s", ""},
+		{"weft --url http://x audit --result s", "success"},
+		{"weft runs list --status ", "pending running completed failed cancelled"},
+		{"weft runs resolve x 2 --status ", ""},
 	} {
-		out, err := exec.Command(bash, "-c", `source "$0"; COMP_WORDS=($1); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _weft; echo "${COMPREPLY[*]}"`, script, c.line).CombinedOutput()
+		out, err := exec.Command(bash, "-c", `source "$0"; COMP_WORDS=($1); [[ $1 == *" " ]] && COMP_WORDS+=(""); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _weft; echo "${COMPREPLY[*]}"`, script, c.line).CombinedOutput()
 		if err != nil || strings.TrimSpace(string(out)) != c.want {
 			t.Errorf("%s: %q, want %q; %v", c.line, out, c.want, err)
 		}

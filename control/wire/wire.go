@@ -997,7 +997,7 @@ type Run struct {
 	DeploymentID string    `json:"deploymentId"`
 	EndedAt      time.Time `json:"endedAt,omitempty,omitzero"`
 
-	// Error How a run or an operation failed.
+	// Error Why it has failed, or that it was cancelled. In lists, and with resolveData meta or none, only the message.
 	Error *StructuredError `json:"error,omitempty"`
 
 	// Input Its input. If it is not JSON, `{codec, base64}`.

@@ -198,6 +198,7 @@ func sendArtifact(ctx context.Context, w http.ResponseWriter, file io.ReadSeeker
 	conn := http.NewResponseController(w)
 	defer context.AfterFunc(ctx, func() { conn.SetWriteDeadline(time.Unix(1, 0)) })() // ends a write under way
 	for part := make([]byte, 64<<10); ; {
+		conn.SetWriteDeadline(time.Time{}) // in HTTP/2 a deadline ends an answer also while nothing is written
 		n, err := file.Read(part)
 		conn.SetWriteDeadline(time.Now().Add(operation.WritePatience))
 		if ctx.Err() != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/control/internal/operation"
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
@@ -34,7 +35,23 @@ func runOf(k *operation.Principal, runID string, i *engine.Info) wire.Run {
 	if i.Damaged != "" {
 		b.Damaged = "the record of the run cannot be read"
 	}
+	b.Error = errorOf(k, i)
 	return b
+}
+
+// errorOf returns why a run has failed, or that it was cancelled, as k sees it. It is nil of another one.
+func errorOf(k *operation.Principal, i *engine.Info) *wire.StructuredError {
+	if i.Failure == "" {
+		return nil
+	}
+	message, known := i.Failure, strings.HasPrefix(i.Failure, weft.ErrCancelled.Error())
+	if i.Status == checkpoint.StatusFailed {
+		message, known = strings.CutPrefix(i.Failure, (&weft.WorkflowError{WorkflowID: i.ID, Workflow: i.Workflow}).Error())
+	}
+	if !known { // it is damage, whose text names keys of the store
+		message = "the record of its failure cannot be read"
+	}
+	return &wire.StructuredError{Message: k.Visible(message)}
 }
 
 // attentionOf returns why a run needs an operator. It is not nil.

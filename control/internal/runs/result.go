@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/control/internal/operation"
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
@@ -99,10 +98,7 @@ func resultOf(p *engine.Payloads) json.RawMessage {
 // failureOf returns why a run that has ended has no result, or nil.
 func (c *call) failureOf(p *engine.Payloads) *wire.StructuredError {
 	if p.Failure == nil {
-		if p.Info.Status != checkpoint.StatusCancelled {
-			return nil
-		}
-		return &wire.StructuredError{Message: c.Who.Visible(p.Info.Failure)}
+		return errorOf(c.Who, &p.Info)
 	}
 	e := &wire.StructuredError{Message: c.Who.Visible(p.Failure.Message), Code: p.Failure.SentinelText}
 	if c.Who.Has(operation.ScopeOpsRead) {

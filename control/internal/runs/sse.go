@@ -117,6 +117,7 @@ func (c *call) events(opening string, from feed) (operation.Answer, error) {
 				defer cancel()
 			}
 			_ = s.follow(ctx, opening, from) // the client connects again
+			_ = s.hurry()                    // the server writes the end of the answer
 		},
 	}, nil
 }
@@ -143,15 +144,22 @@ type eventWriter struct {
 // bound returns how long the stream may last: 0 is for ever. If middleware hides that writes can have
 // a deadline, a client that does not read could hold the stream.
 func (s *eventWriter) bound() time.Duration {
-	if s.control.SetWriteDeadline(time.Now().Add(streamWrite)) != nil {
+	if s.hurry() != nil {
 		return streamBounded
 	}
 	return 0
 }
 
+// hurry has what is written next fail if the client does not take it in time.
+func (s *eventWriter) hurry() error { return s.control.SetWriteDeadline(time.Now().Add(streamWrite)) }
+
+// unhurry ends what hurry began, before the answer waits for more to write. In HTTP/2 a deadline ends an answer also while
+// nothing is written.
+func (s *eventWriter) unhurry() { _ = s.control.SetWriteDeadline(time.Time{}) }
+
 // write writes and flushes.
 func (s *eventWriter) write(text string) error {
-	if err := s.control.SetWriteDeadline(time.Now().Add(streamWrite)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := s.hurry(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
 	if _, err := s.w.Write([]byte(text)); err != nil {
@@ -201,6 +209,7 @@ func (s *eventWriter) follow(ctx context.Context, opening string, from feed) err
 	beat := time.NewTicker(streamBeat)
 	defer beat.Stop()
 	for {
+		s.unhurry()
 		select {
 		case e, more := <-events:
 			if !more {
