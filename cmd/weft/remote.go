@@ -85,15 +85,16 @@ func newOwnKey() control.Key {
 	return control.Key{ID: ownKeys + rand.Text()[:8], Secret: newSecret(), Scopes: []string{"admin"}, ExpiresAt: time.Now().Add(time.Minute)}
 }
 
-// onStore calls f with a client of a control plane on the store, in this process. So the first key can
+// onStore calls f with a client of a control plane on the store with this home, in this process. So the first key can
 // be made, and one when all are lost. What f does is in the audit trail, under a key that
 // is revoked afterwards.
-func (e *env) onStore(f func(c *remote.Client) error) error {
+func (e *env) onStore(home control.Namespace, f func(c *remote.Client) error) error {
 	return e.writing(func(c *client) error {
 		own := newOwnKey()
 		p, err := control.New(control.Config{
 			Engine: c.Engine,
 			Keys:   []control.Key{own},
+			Home:   home,
 			Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {

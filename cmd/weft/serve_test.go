@@ -448,7 +448,11 @@ func TestKeyVerbs(t *testing.T) {
 		if got := s.done("keys", "list", "--write", "--json"); strings.Count(got, `"keyId"`) < 4 {
 			t.Errorf("list in the store: %s", got)
 		}
+		elsewhere := x.done("keys", "create", "shop", "--scope", "admin", "--project", "acme", "--environment", "prod", "--write")
 		x.begin(nil)
+		if out, code := as(elsewhere, "audit", "--action", "keys.create"); code != 0 || !strings.Contains(out, "weft-command") {
+			t.Errorf("with the key of another namespace: %d, %s", code, out)
+		}
 		if out, code := as(made, "audit", "--action", "keys.create"); code != 0 || !strings.Contains(out, "weft-command") {
 			t.Errorf("with the key of the store: %d, %s", code, out)
 		}
