@@ -201,7 +201,7 @@ func (e *Engine) Label(ctx context.Context, id string, labels map[string]string,
 // Errors: a *TerminalError for a workflow that completed or was cancelled;
 // ErrNotApplicable for one that is running and not held, for one that has undone its
 // calls, for a child whose parent has been told how it ended (a parent that had ended
-// before was not told), and after it was resumed a hundred times; a *signal.TokenError if another run
+// or continued as new before was not told), and after it was resumed a hundred times; a *signal.TokenError if another run
 // has the token of one of its hooks by now; ErrNotFound, ErrInvalid, ErrClosed, storage.ErrFutureFormat if
 // only a newer release understands the workflow, the store's.
 func (e *Engine) Resume(ctx context.Context, id string, by Actor) error {

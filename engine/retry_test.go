@@ -889,6 +889,79 @@ func TestRetriedChild(t *testing.T) {
 	}
 }
 
+// OPS-4, OPS-5, CAN-6: a child that fails after its parent has continued as new has told nobody, and never will. It can be resumed and
+// reset, whether its parent still runs or has ended since. One whose parent was told before it continued cannot.
+func TestVerbsOfAChildOfAnEarlierLife(t *testing.T) {
+	resume := func(p *process) error { return p.Resume(ctx, "k", audit) }
+	again := func(p *process) error { return p.Reset(ctx, "k", "", audit) }
+	for _, c := range []struct {
+		name  string
+		verb  func(p *process) error
+		told  bool
+		ended string // before the child, or after it
+	}{
+		{"resumed", resume, false, ""},
+		{"reset", again, false, ""},
+		{"resumed, the parent ended before", resume, false, "before"},
+		{"resumed, the parent ended after", resume, false, "after"},
+		{"resumed, the parent was told", resume, true, ""},
+		{"reset, the parent was told", again, true, "after"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+				s := store.Open(t)
+				defer func() { s.Close() }()
+				var mended atomic.Bool
+				kid := flow("kid", func(run *engine.Run) (string, error) {
+					if err := run.Sleep(time.Minute); err != nil || !mended.Load() {
+						return "", errors.Join(err, errBroke)
+					}
+					return "grown", nil
+				})
+				wf := flow("parent", nil)
+				wf.Func = func(run *engine.Run, life string) (string, error) {
+					if life == "second" {
+						return yes.Receive(run)
+					}
+					f := kid.AsChild(engine.ChildOptions{ID: "k", OnParentEnd: engine.ParentEndAbandon}).Go(run, "")
+					if err := run.Sleep(time.Second); err != nil {
+						return "", err
+					}
+					if c.told {
+						_, _ = f.Get(run)
+					}
+					return "", engine.ContinueAsNew(run, "second")
+				}
+				p := boot(t, s, wf, kid, leases)
+				h := start(t, wf, p, "o", "first")
+				eventually(t, "the child is there", func() bool { _, err := p.Describe(ctx, "k"); return err == nil })
+				for _, when := range []string{"before", "after"} {
+					if when == "after" {
+						failure(t, kid.Handle(p, "k"), "broke")
+					}
+					if when == c.ended {
+						send(t, yes, p, "o", "done", "")
+						result(t, h)
+					}
+				}
+				eventually(t, "the parent is in its second life", func() bool { return describe(t, p, "o").Life == 1 })
+				mended.Store(true)
+				err := c.verb(p)
+				if c.told {
+					if !errors.Is(err, engine.ErrNotApplicable) || !strings.Contains(err.Error(), "told") {
+						t.Errorf("got %v, want ErrNotApplicable", err)
+					}
+				} else if err != nil {
+					t.Errorf("got %v", err)
+				} else if got := result(t, kid.Handle(p, "k")); got != "grown" {
+					t.Errorf("got %q", got)
+				}
+				whole(t, s)
+			})
+		})
+	}
+}
+
 // AC4: while an attempt that was left behind by the end of the workflow lives, the
 // retried one attempts nothing in this process. What was given up is attempted anew.
 // This holds from the moment that the end is durable, before the engine has been told.

@@ -152,12 +152,11 @@ func (e *Admin) occupy(ctx context.Context, verb string, wf *journal.Workflow, h
 	return nil
 }
 
-// told reports whether wf is a child whose parent has been told how it ended, or will be.
-// If the parent had ended before and so was not told, the conditions ensure that this
-// does not change.
+// told reports whether wf is a child whose parent has been told how it ended, or will be. One that had continued as new
+// is never told. If the parent had ended before and so was not told, the conditions ensure that this does not change.
 func (e *Admin) told(ctx context.Context, wf *journal.Workflow) (told bool, conditions []storage.Condition, err error) {
 	p := wf.Parent
-	if p == nil {
+	if p == nil || wf.Untold {
 		return false, nil, nil
 	}
 	parent, err := journal.Load(ctx, e.Store, p.ID)

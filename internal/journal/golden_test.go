@@ -60,6 +60,8 @@ func TestGoldenRecords(t *testing.T) {
 	quiet.Compensated, quiet.Quiet = false, &Place{Checkpoint: 1856226398208001, Event: 2}
 	completed.Status, completed.EndedAt = checkpoint.StatusCompleted, 1767355200000004
 	failed.Status, failed.EndedAt = checkpoint.StatusFailed, 1767355200000004
+	untold := failed
+	untold.Parent, untold.Untold = child.Parent, true
 	cancelled.Status, cancelled.EndedAt, cancelled.Cancel = checkpoint.StatusCancelled, 1767355200000004, asked.Cancel
 
 	terminated := cancelled
@@ -120,6 +122,7 @@ func TestGoldenRecords(t *testing.T) {
 		"workflow-admitted":    wf(admitted),
 		"workflow-child":       wf(child),
 		"workflow-retried":     wf(retried),
+		"workflow-untold":      wf(untold),
 		"workflow-reset":       wf(reset),
 		"workflow-compensated": wf(compensated),
 		"workflow-quiet":       wf(quiet),

@@ -84,6 +84,10 @@ type Workflow struct {
 	// Parent is the workflow that started this one, if it is a child.
 	Parent *Parent `cbor:"19,keyasint,omitempty"`
 
+	// Untold, of a child that has ended: its parent had continued as new since it began the child, so it was not told, and
+	// never will be.
+	Untold bool `cbor:"67,keyasint,omitempty"`
+
 	// Awaits are the names of the signals for which a parked run is claimed.
 	Awaits []string `cbor:"20,keyasint,omitempty"`
 

@@ -323,23 +323,21 @@ func (x *Execution) awaits() (wait bool) {
 	return wait
 }
 
-// Report adds the end of wf to a change, in the record that its parent has of it. It
-// returns the parent to notify when the change is committed, or nil.
+// Report adds the end of wf to a change, in the record that its parent has of it, or that no life of the parent will learn
+// of it. It returns the parent to notify when the change is committed, or nil.
 func (e *Host) Report(ctx context.Context, s storage.Storage, wf *journal.Workflow, c *journal.Change, out *journal.Output) (parent *journal.Workflow, err error) {
 	p := wf.Parent
 	if p == nil {
 		return nil, nil
 	}
 	parent, err = journal.Load(ctx, s, p.ID)
-	if errors.Is(err, storage.ErrNotFound) {
+	switch {
+	case errors.Is(err, storage.ErrNotFound), err == nil && (parent.Tombstone() || parent.Generation != p.Generation):
 		return nil, nil
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
-	if parent.Tombstone() || parent.Generation != p.Generation {
-		return nil, nil
-	}
+	c.Workflow.Untold = parent.Former(p.Operation)
 	c.If = append(c.If, parent.Unchanged()) // a retry or a reset of the parent must not miss this end
 	if parent.Status.Terminal() {
 		return nil, nil
