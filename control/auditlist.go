@@ -41,9 +41,9 @@ func (p *listAuditParams) Check() []operation.Issue {
 	return issues
 }
 
-// auditLag is how far ascending readers stay behind: rows are written up to audit.Delay after their
-// time, by processes whose clocks differ.
-const auditLag = 5 * time.Second
+// auditLag is how far ascending readers stay behind, 30 s: rows are written after their time, by processes whose clocks differ by
+// almost ten seconds at most.
+const auditLag = max(audit.Latest, operation.CommitPatience) - audit.Delay + 10*time.Second
 
 // listAudit lists the audit rows of the caller's namespace.
 func listAudit(ctx context.Context, c *operation.Call, p *listAuditParams) (operation.Answer, error) {

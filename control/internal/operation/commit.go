@@ -20,22 +20,22 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// commitPatience is how long one change is decided anew, or its outcome settled.
-const commitPatience = 10 * time.Second
+// CommitPatience is how long one change is decided anew, or its outcome settled: its audit row may land so long after its time.
+const CommitPatience = 10 * time.Second
 
 // Settling returns a context for a change: a client that goes away does not stop one that has begun.
 func Settling(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), commitPatience)
+	return context.WithTimeout(context.WithoutCancel(ctx), CommitPatience)
 }
 
-// Outlasting is Settling for a change that may take longer: it has commitPatience from when its client goes, its key is revoked,
+// Outlasting is Settling for a change that may take longer: it has CommitPatience from when its client goes, its key is revoked,
 // or the plane closes.
 func (c *Call) Outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	held, release := c.Hold(ctx)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(held, func() {
 		select {
-		case <-time.After(commitPatience):
+		case <-time.After(CommitPatience):
 			cancel()
 		case <-ctx.Done():
 		}
