@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,7 @@ func TestKeysThatCannotBeReadHoldUpNothing(t *testing.T) {
 			"held:%zz:o", "held:" + owner + ":%zz",
 			"wake:%zz:o:n", "wake:" + owner,
 			"due:%zz", "due:0000000000000001", "due:0000000000000001:sch:%zz",
+			"eng:%zz",
 		}
 		for _, key := range bad {
 			put(t, s, []byte(key), nil)
@@ -50,8 +52,21 @@ func TestKeysThatCannotBeReadHoldUpNothing(t *testing.T) {
 		p := boot(t, shared, waits, nightly, rarestLeases, log.logger())
 		time.Sleep(10 * time.Minute)
 		for _, id := range []string{"held", "new"} {
-			if i := describe(t, p, id); i.Owner == "" || i.Owner == owner {
+			i := describe(t, p, id)
+			if i.Owner == "" || i.Owner == owner {
 				t.Errorf("%s belongs to %q, want the engine that runs", id, i.Owner)
+			}
+			if id == "held" {
+				bad = append(bad, "held:"+i.Owner+":%zz")
+				put(t, s, []byte(bad[len(bad)-1]), nil)
+			}
+			listed := false
+			all, err := client.Engines(ctx)
+			for _, info := range all {
+				listed = listed || info.Incarnation == i.Owner
+			}
+			if !listed || !errors.Is(err, storage.ErrCorrupt) {
+				t.Errorf("engines: %+v, %v; want the one that runs, and what cannot be read", all, err)
 			}
 			if _, err := approved.Send(ctx, client, id, "yes", &signal.Options{ID: "1"}); err != nil {
 				t.Fatal(err)
@@ -76,8 +91,9 @@ func TestARecordThatTheStoreCannotReadHoldsUpNoOther(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(memory.Store)
 		usual, receives, log := ending("usual"), receiving(4), new(lines)
+		var mended atomic.Bool
 		f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
-			if c.Method == "Get" && (string(c.Key) == string(keys.Workflow("b")) || strings.HasPrefix(string(c.Key), "sigres:w:approved:2")) {
+			if !mended.Load() && c.Method == "Get" && (string(c.Key) == string(keys.Workflow("b")) || strings.HasPrefix(string(c.Key), "sigres:w:approved:2")) {
 				return storagetest.ErrorBefore
 			}
 			return storagetest.None
@@ -108,6 +124,15 @@ func TestARecordThatTheStoreCannotReadHoldsUpNoOther(t *testing.T) {
 		}
 		if left := entries(t, s, "sigres:"); len(left) != 1 || !strings.Contains(left[0], ":2") {
 			t.Errorf("acceptances %q, want the one that cannot be read", left)
+		}
+		if failed, said := log.count("poll failed"), log.count("what has expired cannot be read"); failed != 0 || said != 1 {
+			t.Errorf("%d polls have failed, and the acceptance is reported %d times, want none and once", failed, said)
+		}
+		mended.Store(true)
+		time.Sleep(2 * time.Hour)
+		equal(t, "runs in the end", there(t, client, "a", "b", "c"), "[]")
+		if left := entries(t, s, "sigres:"); len(left) != 0 {
+			t.Errorf("acceptances %q when all can be read", left)
 		}
 	})
 }

@@ -40,7 +40,12 @@ _weft() {
 	COMPREPLY=()
 	for ((i = 1; i < COMP_CWORD; i++)); do
 		case ${COMP_WORDS[i]} in
-		%s) verb=${COMP_WORDS[i]} sub=${COMP_WORDS[i+1]}; break ;;
+		%s)
+			verb=${COMP_WORDS[i]}
+			while ((++i < COMP_CWORD)); do
+				[[ ${COMP_WORDS[i]} == -* ]] || { sub=${COMP_WORDS[i]}; break; }
+			done
+			break ;;
 		esac
 	done
 	case "$verb $sub $prev" in

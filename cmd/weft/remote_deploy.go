@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -153,10 +152,17 @@ type keys struct {
 // anyPlane is the control plane, or the store if it is to be written or no URL is given.
 type anyPlane struct{ plane }
 
-// with calls f with a client of the control plane, or of one on the store that has this home.
-func (p anyPlane) with(e *env, home control.Namespace, f func(c *remote.Client) error) error {
+// with calls f with a client of the control plane, or of one on the store.
+func (p anyPlane) with(e *env, n namespaced, f func(c *remote.Client) error) error {
 	if p.meansStore(e.Store, e.Write, os.Getenv) {
+		home, err := n.home()
+		if err != nil {
+			return err
+		}
 		return e.onStore(home, f)
+	}
+	if n.Home != "" {
+		return misuse("--home is for a store: a control plane has its own")
 	}
 	return e.remotely(p.plane, f)
 }
@@ -171,16 +177,18 @@ func (p anyPlane) meansStore(store string, write bool, environment func(string) 
 
 // namespaced says which namespace a key has.
 type namespaced struct {
-	Project     string `placeholder:"NAME" help:"The project of the key. By default that of the key with which this is asked for. In a store, give that of Config.Home; by default it is default."`
+	Project     string `placeholder:"NAME" help:"The project of the key. By default that of the key with which this is asked for, and in a store that of --home."`
 	Environment string `placeholder:"NAME" help:"The environment of the key, likewise."`
+	Home        string `placeholder:"PROJECT/ENVIRONMENT" help:"In a store, Config.Home of the service: its keys can read there who has done this. By default default/default."`
 }
 
-// home is the home of a plane on the store that makes such a key: the audit row is where keys of that namespace can read it.
-func (n namespaced) home() control.Namespace {
-	if n == (namespaced{}) {
-		return control.Namespace{}
+// home is the home of a plane on the store: its audit trail says what was done.
+func (n namespaced) home() (control.Namespace, error) {
+	project, environment, ok := strings.Cut(n.Home, "/")
+	if n.Home != "" && (!ok || project == "" || environment == "") {
+		return control.Namespace{}, misuse("--home %q is not PROJECT/ENVIRONMENT", n.Home)
 	}
-	return control.Namespace{Project: cmp.Or(n.Project, "default"), Environment: cmp.Or(n.Environment, "default")}
+	return control.Namespace{Project: project, Environment: environment}, nil
 }
 
 // optional returns nil for what is not given.
@@ -210,7 +218,7 @@ func (x *keysCreate) Run(e *env) error {
 	if x.Expires > 0 {
 		k.ExpiresAt = optional(time.Now().Add(x.Expires).UTC())
 	}
-	return x.with(e, x.home(), func(c *remote.Client) error {
+	return x.with(e, x.namespaced, func(c *remote.Client) error {
 		made, err := c.CreateKey(e, k)
 		if err != nil {
 			return err
@@ -237,7 +245,7 @@ type keysList struct {
 }
 
 func (x *keysList) Run(e *env) error {
-	return x.with(e, control.Namespace{}, func(c *remote.Client) error {
+	return x.with(e, namespaced{}, func(c *remote.Client) error {
 		return tabled(e, x.paged, []string{"ID", "PROJECT", "ENVIRONMENT", "SCOPES", "CREATED", "EXPIRES", "REVOKED"},
 			func(r weft.PageRequest) (weft.Page[wire.Key], error) { return c.Keys(e, r) },
 			func(k wire.Key) []string {
@@ -259,7 +267,7 @@ func (x *keysRotate) Run(e *env) error {
 		return misuse("--grace %v is not a number of whole seconds", x.Grace)
 	}
 	grace := int(x.Grace / time.Second)
-	return x.with(e, x.home(), func(c *remote.Client) error {
+	return x.with(e, x.namespaced, func(c *remote.Client) error {
 		made, err := c.RotateKey(e, x.ID, wire.RotateKey{GraceSeconds: &grace, Project: optional(x.Project), Environment: optional(x.Environment)})
 		if err != nil {
 			return err
@@ -275,7 +283,7 @@ type keysRevoke struct {
 }
 
 func (x *keysRevoke) Run(e *env) error {
-	return x.with(e, x.home(), func(c *remote.Client) error {
+	return x.with(e, x.namespaced, func(c *remote.Client) error {
 		last := x.isLastAdmin(e, c) // afterwards the caller may have no key
 		if err := c.RevokeKey(e, x.ID, x.Project, x.Environment); err != nil {
 			return err

@@ -448,12 +448,15 @@ func TestKeyVerbs(t *testing.T) {
 		if got := s.done("keys", "list", "--write", "--json"); strings.Count(got, `"keyId"`) < 4 {
 			t.Errorf("list in the store: %s", got)
 		}
-		elsewhere := x.done("keys", "create", "shop", "--scope", "admin", "--project", "acme", "--environment", "prod", "--write")
+		elsewhere := x.done("keys", "create", "shop", "--scope", "admin", "--home", "acme/prod", "--write")
+		x.done("keys", "create", "tenant", "--scope", "admin", "--project", "acme", "--environment", "test", "--write")
+		s.fails(2, "PROJECT/ENVIRONMENT", "keys", "create", "odd", "--scope", "admin", "--home", "acme", "--write")
+		s.fails(2, "--home is for a store", "keys", "revoke", "odd", "--home", "acme/prod", "--url", "http://localhost:1")
 		x.begin(nil)
-		if out, code := as(elsewhere, "audit", "--action", "keys.create"); code != 0 || !strings.Contains(out, "weft-command") {
+		if out, code := as(elsewhere, "audit", "--action", "keys.create"); code != 0 || strings.Count(out, "weft-command") != 1 {
 			t.Errorf("with the key of another namespace: %d, %s", code, out)
 		}
-		if out, code := as(made, "audit", "--action", "keys.create"); code != 0 || !strings.Contains(out, "weft-command") {
+		if out, code := as(made, "audit", "--action", "keys.create"); code != 0 || strings.Count(out, "weft-command") != 3 {
 			t.Errorf("with the key of the store: %d, %s", code, out)
 		}
 		x.stop()

@@ -870,6 +870,7 @@ func TestCompletion(t *testing.T) {
 		// Flags of one name have the values of their verb.
 		{"weft resolve order-42 2 --as r", "result-lost"},
 		{"weft runs resolve order-42 2 --as r", "result-unavailable"},
+		{"weft runs --json resolve order-42 2 --as r", "result-unavailable"},
 		{"weft resolve order-42 2 --result s", ""},
 		{"weft --url http://x audit --result s", "success"},
 		{"weft runs list --status ", "pending running completed failed cancelled"},

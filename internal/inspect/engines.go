@@ -42,7 +42,8 @@ func (e *Reader) Engines(ctx context.Context) ([]weft.EngineInfo, error) {
 		}
 		owner, err := keys.Incarnation(entry.Key)
 		if err != nil {
-			return nil, err
+			damaged = append(damaged, err)
+			continue
 		}
 		if infos[owner] == nil {
 			infos[owner] = &weft.EngineInfo{Incarnation: owner}

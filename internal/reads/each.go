@@ -1,6 +1,7 @@
 package reads
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -47,15 +48,24 @@ func Each(ctx context.Context, s storage.Storage, r storage.Range, f func(storag
 // First returns what read finds in the first key of r that it can read, or false if there is none. It calls unreadable with the keys
 // before that.
 func First[T any](ctx context.Context, s storage.Storage, r storage.Range, read func(key []byte) (T, error), unreadable func(key []byte, err error)) (first T, ok bool, _ error) {
-	r.Limit = 1
-	for e, err := range storage.All(ctx, s, r) {
-		if err != nil {
+	for r.Limit = 1; ; r.Limit = storage.DefaultLimit {
+		page, err := s.Scan(ctx, r)
+		if err != nil || len(page) == 0 {
 			return first, false, err
 		}
-		if first, err = read(e.Key); err == nil {
-			return first, true, nil
+		for _, e := range page {
+			if first, err = read(e.Key); err == nil {
+				return first, true, nil
+			}
+			unreadable(e.Key, err)
 		}
-		unreadable(e.Key, err)
+		if len(page) < r.Limit {
+			return first, false, nil
+		}
+		last := page[len(page)-1].Key
+		if bytes.Compare(last, r.Start) < 0 { // the loop would never end
+			return first, false, fmt.Errorf("%w: %q is out of order", storage.ErrCorrupt, last)
+		}
+		r.Start = append(last, 0)
 	}
-	return first, false, nil
 }

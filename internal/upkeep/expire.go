@@ -114,7 +114,7 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 		}
 		if looked == mostExpired {
 			x.place = entry.Key
-			return false, errors.Join(failures.First, x.commitExpired(ctx, signals))
+			return false, x.commitExpired(ctx, signals)
 		}
 		looked++
 		kind, names, err := keys.Expiring(entry.Key)
@@ -137,12 +137,12 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 			err = x.removeFormerLives(ctx, entry.Key, names[0], names[len(names)-1])
 		case kind == "upd":
 			var b *storage.Batch
-			if b, err = x.expireAnswer(ctx, entry.Key, now, late); b != nil {
+			if b, err = x.expireAnswer(ctx, entry.Key, now, late); b != nil && err == nil {
 				signals = append(signals, *b)
 			}
 		case kind == "sig", kind == "hres":
 			var b *storage.Batch
-			if b, err = x.expireSignal(ctx, entry.Key, now, late); b != nil {
+			if b, err = x.expireSignal(ctx, entry.Key, now, late); b != nil && err == nil {
 				signals = append(signals, *b)
 			}
 		}
@@ -150,15 +150,21 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 			x.unreadable(entry.Key, err)
 			continue
 		}
-		if err == nil && len(signals) == expiredAtOnce {
-			err = x.commitExpired(ctx, signals)
-			signals = nil
-		}
 		if failures.End(ctx, entry.Key, err) {
 			return false, failures.First
 		}
+		if err != nil { // as if it were damaged; a later pass finds it late, and keeps it longer
+			x.unreadable(entry.Key, err)
+			continue
+		}
+		if len(signals) == expiredAtOnce {
+			if err := x.commitExpired(ctx, signals); err != nil {
+				return false, err
+			}
+			signals = nil
+		}
 	}
-	return failures.First == nil, errors.Join(failures.First, x.commitExpired(ctx, signals))
+	return true, x.commitExpired(ctx, signals)
 }
 
 // unreadable logs once that what an entry names cannot be removed.

@@ -56,7 +56,8 @@ func (h *housekeeping) forgetEngines(ctx context.Context) error {
 		}
 		incarnation, err := keys.Last(entry.Key)
 		if err != nil {
-			return err
+			l.Unreadable(entry.Key, err)
+			continue
 		}
 		r, err := membership.OpenRegistration(entry.Key, entry.Value)
 		if record.Damaged(err) {

@@ -126,7 +126,8 @@ func (t *takeover) recall(ctx context.Context) error {
 		}
 		id, err := keys.ID(entry.Key)
 		if err != nil {
-			return err
+			l.Unreadable(entry.Key, err)
+			continue
 		}
 		if l.Worker.Tells(id) || l.startInProgress(id) {
 			continue

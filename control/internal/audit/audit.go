@@ -373,8 +373,9 @@ func Forget(ctx context.Context, s storage.Storage) error {
 			return err
 		}
 		ns, _, err := keys.ControlNames(first[0].Key)
-		if err != nil {
-			return err
+		if err != nil { // it must not keep what is behind it
+			all.Start = append(first[0].Key, 0)
+			continue
 		}
 		old := keys.ControlAudits(ns)
 		all.Start = old.End
