@@ -119,7 +119,7 @@ type fold struct {
 const (
 	Delay         = 50 * time.Millisecond
 	Patience      = 10 * time.Second           // how long a store that fails is tried
-	Latest        = foldFor + Delay + Patience // how long after its time a row may be written, for the last time
+	Latest        = foldFor + Delay + Patience // how long after its time a row may be written, for the last time, unless many wait while the store is away
 	maxAuditRows  = 20_000
 	maxFolds      = 1000 // at once; so many rows at most in foldFor, and one for each code and namespace
 	maxAuditBatch = 200
