@@ -54,6 +54,9 @@ func First[T any](ctx context.Context, s storage.Storage, r storage.Range, read 
 			return first, false, err
 		}
 		for _, e := range page {
+			if bytes.Compare(e.Key, r.Start) < 0 { // who goes on behind it would never end
+				return first, false, fmt.Errorf("%w: record %q is out of order", storage.ErrCorrupt, e.Key)
+			}
 			if first, err = read(e.Key); err == nil {
 				return first, true, nil
 			}
@@ -62,10 +65,6 @@ func First[T any](ctx context.Context, s storage.Storage, r storage.Range, read 
 		if len(page) < r.Limit {
 			return first, false, nil
 		}
-		last := page[len(page)-1].Key
-		if bytes.Compare(last, r.Start) < 0 { // the loop would never end
-			return first, false, fmt.Errorf("%w: %q is out of order", storage.ErrCorrupt, last)
-		}
-		r.Start = append(last, 0)
+		r.Start = append(page[len(page)-1].Key, 0)
 	}
 }

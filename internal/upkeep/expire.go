@@ -15,6 +15,7 @@ import (
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
@@ -146,14 +147,10 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 				signals = append(signals, *b)
 			}
 		}
-		if record.Damaged(err) { // it must not keep what expires later
-			x.unreadable(entry.Key, err)
-			continue
-		}
-		if failures.End(ctx, entry.Key, err) {
+		if !record.Damaged(err) && failures.End(ctx, entry.Key, err) {
 			return false, failures.First
 		}
-		if err != nil { // as if it were damaged; a later pass finds it late, and keeps it longer
+		if err != nil { // it must not keep what expires later; a later pass finds it late, and keeps it longer
 			x.unreadable(entry.Key, err)
 			continue
 		}
@@ -229,26 +226,10 @@ func (x *expiry) expireAnswer(ctx context.Context, entry []byte, now time.Time, 
 	return &b, err
 }
 
-// commitExpired commits removals together. If they do not form a valid batch, or there is
-// a conflict, it commits each one alone.
+// commitExpired commits removals together. It ignores conflicts, because the next look decides again.
 func (x *expiry) commitExpired(ctx context.Context, removals []storage.Batch) error {
-	var all storage.Batch
-	for _, b := range removals {
-		all.If, all.Ops = append(all.If, b.If...), append(all.Ops, b.Ops...)
-	}
-	if len(removals) == 0 {
-		return nil
-	}
-	err := x.incarnation.Worker.Store.Commit(ctx, all)
-	if !errors.Is(err, storage.ErrConflict) && !errors.Is(err, storage.ErrInvalidBatch) {
-		return err
-	}
-	for _, b := range removals {
-		if err := x.removeExpired(ctx, b); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := settle.Together(ctx, x.incarnation.Worker.Store, removals)
+	return err
 }
 
 // removeExpired commits a removal. It ignores a conflict, because the next look decides

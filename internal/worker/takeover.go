@@ -1,13 +1,12 @@
 package worker
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/membership"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
@@ -55,22 +54,12 @@ func (l *Incarnation) Idle() bool { return l.takeover.idle }
 func (t *takeover) inherit(ctx context.Context) (found bool, next time.Duration, _ error) {
 	l := t.incarnation
 	next = l.Worker.PollInterval
-	for r := keys.HeldAfter(""); ; {
-		r.Limit = 1
-		page, err := l.Worker.Store.Scan(ctx, r)
-		if err != nil || len(page) == 0 {
+	for last := ""; ; {
+		owner, ok, err := reads.First(ctx, l.Worker.Store, keys.HeldAfter(last), keys.Incarnation, l.Unreadable)
+		if err != nil || !ok {
 			return found, next, err
 		}
-		if bytes.Compare(page[0].Key, r.Start) < 0 { // the loop would never end
-			return found, next, fmt.Errorf("%w: record %q is out of order", storage.ErrCorrupt, page[0].Key)
-		}
-		last, err := keys.Incarnation(page[0].Key)
-		if err != nil {
-			l.Unreadable(page[0].Key, err)
-			r.Start = append(page[0].Key, 0)
-			continue
-		}
-		r = keys.HeldAfter(last)
+		last = owner
 		found = found || last == l.name
 		v, err := l.vital(ctx, last)
 		if record.Damaged(err) {
