@@ -104,7 +104,7 @@ func TestDamageKeepsNothingFromExpiring(t *testing.T) {
 		}
 		put(t, s, keys.Workflow("newer"), newer)
 		put(t, s, keys.Dismissal("newer", "01JGZ3Q8X0000000000000000B"), nil)
-		for _, k := range []string{"exp:0000000000000001:odd", "exp:0000000000000001:sig:o", "exp:0947odd:sig:o:approved:evt_1"} {
+		for _, k := range []string{"exp:0000000000000001:odd", "exp:0000000000000001:odder", "exp:0000000000000001:oddest", "exp:0000000000000001:sig:o", "exp:0947odd:sig:o:approved:evt_1"} {
 			put(t, s, []byte(k), nil)
 		}
 		send(t, approved, p, "o", "v", "evt_1")
@@ -115,11 +115,11 @@ func TestDamageKeepsNothingFromExpiring(t *testing.T) {
 		if left := entries(t, s, "sigres:"); len(left) != 0 {
 			t.Errorf("left behind: %q", left)
 		}
-		if left := entries(t, s, "exp:"); len(left) != 7 {
+		if left := entries(t, s, "exp:"); len(left) != 9 {
 			t.Errorf("left: %q, want those of what cannot be read", left)
 		}
-		if said, failed := log.count("cannot be read; it is"), log.count("poll failed"); said != 5 || failed != 0 {
-			t.Errorf("%d are reported, and %d polls have failed, want 5 and none", said, failed)
+		if said, failed := log.count("cannot be read; it is"), log.count("poll failed"); said != 7 || failed != 0 {
+			t.Errorf("%d are reported, and %d polls have failed, want 7 and none", said, failed)
 		}
 		if said := log.count("of a terminated workflow"); said != 1 || log.count("is damaged; its children are not asked to stop") != 1 {
 			t.Errorf("what keeps children from being asked to stop is reported %d times, want once", said)

@@ -560,6 +560,47 @@ func TestChildEndsBesideAReset(t *testing.T) {
 	})
 }
 
+// The records of children that a workflow has given up are all removed, also if there are more than fit into a commit of the store.
+func TestRecordsOfManyGivenUpChildrenAreRemoved(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		mem := new(memory.Store)
+		s := &hooked{Storage: mem, max: storage.Size{Ops: 127, Bytes: 1 << 20}}
+		kid := flow("kid", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			kid.Go(run, "") // it is there as long as the parent
+			scope, cancel := run.WithCancel()
+			for range 60 {
+				kid.Go(scope, "")
+			}
+			if err := run.Sleep(time.Minute); err != nil {
+				return "", err
+			}
+			cancel()
+			if err := run.Sleep(time.Minute); err != nil {
+				return "", err
+			}
+			brief := sleeper(time.Second)
+			for range 10 { // its checkpoints remove the records that nobody needs
+				if _, err := brief.AsChild(engine.ChildOptions{}).Do(run, ""); err != nil {
+					return "", err
+				}
+			}
+			return yes.Receive(run)
+		})
+		p := boot(t, s, wf, kid, sleeper(time.Second), leases)
+		start(t, wf, p, "o", "")
+		time.Sleep(30 * time.Second)
+		if n := len(entries(t, mem, "kid:o:")); n != 61 {
+			t.Fatalf("%d records of children, want 61", n)
+		}
+		time.Sleep(5 * time.Minute)
+		if left := entries(t, mem, "kid:o:"); len(left) != 1 {
+			t.Errorf("%d records of children, want that of the one that is waited for", len(left))
+		}
+		p.kill()
+	})
+}
+
 // OPS-1, OPS-5, OPS-6: a child that is to outlive its parent, and whose scope has ended, goes on: also after a reset to before the end of
 // the scope, whether its parent is terminated then or reset to before the child. Its record goes when its parent learns of its end.
 func TestAbandonedChildOfAScopeOutlivesAReset(t *testing.T) {

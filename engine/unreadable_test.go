@@ -1,9 +1,12 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -40,7 +43,7 @@ func TestKeysThatCannotBeReadHoldUpNothing(t *testing.T) {
 		todo := string(keys.TodoOf(0).Start)
 		bad := []string{
 			todo + "%zz", todo + "-0000000000000001:%zz:n", todo + "-0000000000000001", todo + "0000000000000001:%zz:n", todo + "-odd:o:n",
-			"held:%zz:o", "held:" + owner + ":%zz",
+			"held:%zz:o", "held:", "held::o", "held:" + owner + ":%zz",
 			"wake:%zz:o:n", "wake:" + owner,
 			"due:%zz", "due:0000000000000001", "due:0000000000000001:sch:%zz",
 			"eng:%zz",
@@ -122,10 +125,13 @@ func TestARecordThatTheStoreCannotReadHoldsUpNoOther(t *testing.T) {
 		if log.count("were not archived, or cannot be read") == 0 || log.count("workflow=b") == 0 {
 			t.Error("it is not said that the run stays")
 		}
+		if log.count("were not removed; trying again in a minute") != 0 {
+			t.Error("one record has ended a pass")
+		}
 		if left := entries(t, s, "sigres:"); len(left) != 1 || !strings.Contains(left[0], ":2") {
 			t.Errorf("acceptances %q, want the one that cannot be read", left)
 		}
-		if failed, said := log.count("poll failed"), log.count("what has expired cannot be read"); failed != 0 || said != 1 {
+		if failed, said := log.count("poll failed"), log.count("what has expired was not removed"); failed != 0 || said != 1 {
 			t.Errorf("%d polls have failed, and the acceptance is reported %d times, want none and once", failed, said)
 		}
 		mended.Store(true)
@@ -134,6 +140,72 @@ func TestARecordThatTheStoreCannotReadHoldsUpNoOther(t *testing.T) {
 		if left := entries(t, s, "sigres:"); len(left) != 0 {
 			t.Errorf("acceptances %q when all can be read", left)
 		}
+	})
+}
+
+// F9: neighbours that the store fails to read hold up retention, and what expires, only once: the next look goes on behind them. What
+// was archived beside them is removed, and other types of workflows get their turn.
+func TestNeighboursThatTheStoreCannotReadHoldUpNothing(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		first, last, receives, log := ending("first"), ending("second"), receiving(10), new(lines)
+		unreadable := func(key string) bool {
+			id, isRun := strings.CutPrefix(key, string(keys.Workflow("")))
+			_, signalID, isSignal := strings.Cut(key, "sigres:w:approved:")
+			return isRun && strings.Contains("3 4 5", id) || isSignal && strings.ContainsAny(signalID[:1], "345")
+		}
+		f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Get" && unreadable(string(c.Key)) {
+				return storagetest.ErrorBefore
+			}
+			return storagetest.None
+		})
+		forgetting := func(c *engine.Config) { c.SignalIDRetention = 10 * time.Minute }
+		worker := boot(t, s, first, last, receives, rareLeases, forgetting)
+		start(t, receives, worker, "w", "")
+		ids := []string{"1", "2", "3", "4", "5", "6", "7"}
+		for _, id := range ids {
+			start(t, first, worker, id, "done")
+			result(t, first.Handle(worker, id))
+			if _, err := approved.Send(ctx, worker, "w", "v", &signal.Options{ID: id}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		for i := range 100 { // more than are read together
+			id := fmt.Sprintf("more %02d", i)
+			start(t, first, worker, id, "done")
+			result(t, first.Handle(worker, id))
+			ids = append(ids, id)
+		}
+		start(t, last, worker, "z", "done")
+		result(t, last.Handle(worker, "z"))
+		worker.stop(t)
+		client := made(t, s, first, last, receives)
+		defer client.Close()
+		var archived sync.Map
+		var twice atomic.Int64
+		archive := func(c *engine.Config) {
+			c.Archive = func(_ context.Context, i engine.Info, _ io.Reader) error {
+				if _, again := archived.LoadOrStore(i.ID, true); again {
+					twice.Add(1)
+				}
+				return nil
+			}
+		}
+		p := bootOn(t, f, first, last, receives, retaining(engine.Retention{Completed: time.Minute, Failed: time.Minute}), log.logger(), forgetting, archive)
+		time.Sleep(30 * time.Minute)
+		equal(t, "runs", there(t, client, append(ids, "z")...), "[3 4 5]")
+		if n := twice.Load(); n != 0 {
+			t.Errorf("%d runs were archived again", n)
+		}
+		if left := entries(t, s, "sigres:"); len(left) != 3 {
+			t.Errorf("acceptances %q, want the three that cannot be read", left)
+		}
+		if log.count("what has expired was not removed; a later look tries again") != 3 || log.count("were not removed; trying again in a minute") == 0 {
+			t.Error("it is not said what stays")
+		}
+		p.kill()
 	})
 }
 

@@ -197,7 +197,7 @@ func (e *Admin) catchUp(ctx context.Context, wf *journal.Workflow, w *journal.Wr
 			continue
 		}
 		if open++; open > run.MostKids || 4*open+2*hooks > e.MaxOps-run.Spare {
-			return fmt.Errorf("%w: resume %q: more than %d of its children had not ended when it failed", weft.ErrNotApplicable, wf.ID, open-1)
+			return fmt.Errorf("%w: resume %q: more than %d of its children had not ended when it failed: reset it instead", weft.ErrNotApplicable, wf.ID, open-1)
 		}
 		if err := e.tellEnd(ctx, wf, c, w); err != nil {
 			return err

@@ -642,8 +642,14 @@ func ID(k []byte) (string, error) {
 	}
 }
 
-// Incarnation returns the incarnation in a held or wake key.
-func Incarnation(k []byte) (string, error) { return nth(k, 1) }
+// Incarnation returns the incarnation in a held or wake key. None has an empty name.
+func Incarnation(k []byte) (string, error) {
+	name, err := nth(k, 1)
+	if err == nil && name == "" {
+		return "", fmt.Errorf("%w: key %q names no incarnation", storage.ErrCorrupt, k)
+	}
+	return name, err
+}
 
 func nth(k []byte, i int) (string, error) {
 	parts, err := storage.SplitKey(k)

@@ -108,6 +108,7 @@ func (k *keeper) mistrusts() bool {
 func (k *keeper) pass(ctx context.Context, now time.Time, lists []*list) {
 	left := mostLooked
 	var unarchived refusals
+	defer unarchived.log(k.Log)
 	for _, l := range lists {
 		for left > 0 && l.isDue(now) {
 			began := time.Now()
@@ -125,7 +126,6 @@ func (k *keeper) pass(ctx context.Context, now time.Time, lists []*list) {
 			left -= n
 		}
 	}
-	unarchived.log(k.Log)
 	if left == 0 {
 		k.incarnation.PokeNow() // after the other duties
 	}

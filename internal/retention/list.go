@@ -1,6 +1,7 @@
 package retention
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -34,7 +35,8 @@ func (l *list) isDue(now time.Time) bool {
 const atOnce = 100
 
 // goOn looks at the next entries of l, at most so many, and returns how many there were, and for how
-// long the first of them should have been gone.
+// long the first of them should have been gone. If it could not read several in a row, it returns an error, and the next
+// call goes on behind them: they may be damaged, and what comes then is not.
 func (k *keeper) goOn(ctx context.Context, l *list, now time.Time, most int, unarchived *refusals) (n int, overdue time.Duration, _ error) {
 	r := l.old(now)
 	r.Limit = min(atOnce, most)
@@ -45,7 +47,8 @@ func (k *keeper) goOn(ctx context.Context, l *list, now time.Time, most int, una
 	if l.begun.IsZero() {
 		l.begun = time.Now()
 	}
-	if err := k.remove(ctx, l, page, now, unarchived); err != nil {
+	decided, unread := k.decideAll(ctx, l, page, now, unarchived)
+	if err := cmp.Or(ctx.Err(), k.remove(ctx, decided)); err != nil {
 		return 0, 0, err
 	}
 	if len(page) > 0 {
@@ -54,10 +57,10 @@ func (k *keeper) goOn(ctx context.Context, l *list, now time.Time, most int, una
 			overdue = now.Sub(ended.Add(l.kept))
 		}
 	}
-	if len(page) < r.Limit {
+	if unread == nil && len(page) < r.Limit {
 		l.due, err = k.next(ctx, l, now)
 	}
-	return len(page), overdue, err
+	return len(page), overdue, cmp.Or(unread, err)
 }
 
 // old is the range of the entries behind l.place that are old enough.

@@ -31,12 +31,8 @@ const (
 	mostBytes    = 256 << 10 // of its keys and values
 )
 
-// remove removes those of some entries of l that may go. The others stay as they are.
-func (k *keeper) remove(ctx context.Context, l *list, entries []storage.Entry, now time.Time, unarchived *refusals) error {
-	rs, err := k.decideAll(ctx, l, entries, now, unarchived)
-	if err != nil {
-		return err
-	}
+// remove carries out decisions.
+func (k *keeper) remove(ctx context.Context, rs []*admin.Removal) error {
 	for len(rs) > 0 {
 		n := together(rs, min(mostOps, k.MaxOps))
 		if err := k.commit(ctx, rs[:n]); err != nil {
@@ -86,7 +82,8 @@ func (k *keeper) commit(ctx context.Context, rs []*admin.Removal) error {
 }
 
 // decideAll decides for each of some entries whether its workflow is removed. It decides several
-// at once: on a server, the reads of many share round trips.
+// at once: on a server, the reads of many share round trips. It returns an error if it could not read
+// several in a row.
 func (k *keeper) decideAll(ctx context.Context, l *list, entries []storage.Entry, now time.Time, unarchived *refusals) (decided []*admin.Removal, _ error) {
 	all, errs := make([]*admin.Removal, len(entries)), make([]error, len(entries))
 	most := mostReads
@@ -103,11 +100,14 @@ func (k *keeper) decideAll(ctx context.Context, l *list, entries []storage.Entry
 		})
 	}
 	wg.Wait()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	var failures reads.Failures
+	several := false
 	for i, r := range all {
+		several = failures.End(ctx, entries[i].Key, errs[i]) || several
 		switch {
-		case failures.End(ctx, entries[i].Key, errs[i]):
-			return nil, failures.First
 		case errs[i] != nil: // it is tried again when the list begins again
 			id, _ := journal.OpenRow(entries[i]) // it can be read: decide has looked behind it
 			unarchived.add(&inspect.ArchiveError{ID: id, Cause: errs[i]})
@@ -115,7 +115,10 @@ func (k *keeper) decideAll(ctx context.Context, l *list, entries []storage.Entry
 			decided = append(decided, r)
 		}
 	}
-	return decided, ctx.Err()
+	if several {
+		return decided, failures.First
+	}
+	return decided, nil
 }
 
 // decide decides whether the workflow of an entry is removed. It returns nil if it stays, for now.

@@ -84,9 +84,12 @@ func (x *Execution) learn() error {
 		wait, riders := x.riders.due()
 		if len(change.Events) > 0 || riders && wait <= 0 {
 			takes := func(b *birth) bool { return b.op.child.found != nil } // which may delete the same record
-			if len(x.orphanRecords) <= x.room(&change) && !slices.ContainsFunc(d.born, takes) {
-				change.Ops = append(change.Ops, x.orphanRecords...)
+			orphans := x.orphanRecords
+			if slices.ContainsFunc(d.born, takes) {
+				orphans = nil
 			}
+			fit := min(len(orphans), max(x.room(&change), 0))
+			change.Ops = append(change.Ops, orphans[:fit]...)
 			remove, left := x.remains.remove(x.Hold.Workflow.Log(), max(min(removedAtOnce, x.host.room(&change)-1), 0))
 			change.Ops = append(change.Ops, remove...)
 			done, err := x.commitBirths(change, d.born)
@@ -94,7 +97,7 @@ func (x *Execution) learn() error {
 				return err
 			}
 			if done {
-				x.orphanRecords, x.remains = nil, left
+				x.orphanRecords, x.remains = orphans[fit:], left
 				x.taken(d)
 				return nil
 			}

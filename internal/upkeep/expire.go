@@ -96,7 +96,7 @@ func (x *expiry) pass(ctx context.Context, now time.Time) (all bool, _ error) {
 }
 
 // until removes what has expired, and reports whether that was all. If not, the next pass goes on where
-// this one stopped, also past entries that have to stay. An entry that expires
+// this one stopped, also past entries that have to stay, or that cannot be read. An entry that expires
 // before x.swept was written since then by a clock that is behind. It is kept for a full
 // retention from now on.
 func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
@@ -108,7 +108,7 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 	if x.place != nil {
 		expired.Start = x.place
 	}
-	x.place = nil // after an error, from the beginning
+	x.place = nil // after an error of the store, from the beginning
 	for entry, err := range storage.All(ctx, l.Worker.Store, expired) {
 		if err != nil {
 			return false, err
@@ -147,14 +147,14 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 				signals = append(signals, *b)
 			}
 		}
-		if !record.Damaged(err) && failures.End(ctx, entry.Key, err) {
-			return false, failures.First
-		}
-		if err != nil { // it must not keep what expires later; a later pass finds it late, and keeps it longer
+		if err != nil && ctx.Err() == nil { // it must not keep what expires later; a later pass finds it late, and keeps it longer
 			x.unreadable(entry.Key, err)
-			continue
 		}
-		if len(signals) == expiredAtOnce {
+		if !record.Damaged(err) && failures.End(ctx, entry.Key, err) {
+			x.place = append(entry.Key, 0) // these may be damaged, and nothing else
+			return false, errors.Join(failures.First, x.commitExpired(ctx, signals))
+		}
+		if err == nil && len(signals) == expiredAtOnce {
 			if err := x.commitExpired(ctx, signals); err != nil {
 				return false, err
 			}
@@ -164,10 +164,14 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 	return true, x.commitExpired(ctx, signals)
 }
 
-// unreadable logs once that what an entry names cannot be removed.
+// unreadable logs once that what an entry names was not removed.
 func (x *expiry) unreadable(entry []byte, err error) {
-	if x.incarnation.Once("expired " + string(entry)) {
-		x.incarnation.Worker.Log.Error("weft: what has expired cannot be read; it is not removed", "error", err)
+	switch log := x.incarnation.Worker.Log; {
+	case !x.incarnation.Once("expired " + string(entry)):
+	case record.Damaged(err):
+		log.Error("weft: what has expired cannot be read; it is not removed", "error", err)
+	default:
+		log.Warn("weft: what has expired was not removed; a later look tries again", "error", err)
 	}
 }
 
