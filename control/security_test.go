@@ -190,47 +190,58 @@ func TestARefusedConnectionEnds(t *testing.T) {
 // upload makes a deployment with an artifact of so many bytes.
 func (x *site) upload(id string, size int) {
 	x.t.Helper()
-	const part = "--b\r\nContent-Disposition: form-data; name=%q\r\n\r\n%s\r\n"
-	body := fmt.Sprintf(part, "manifest", `{"deploymentId":"`+id+`"}`) + fmt.Sprintf(part, "artifact", strings.Repeat("x", size)) + "--b--\r\n"
-	x.do("POST", "/v1/deployments", adminSecret, body, "Content-Type", "multipart/form-data; boundary=b").is(201)
+	x.do("POST", "/v1/deployments", adminSecret, uploaded(id, size), "Content-Type", "multipart/form-data; boundary=b").is(201)
 }
 
-// Close ends an upload and a download whose client is slow.
+// uploaded is the body of an upload.
+func uploaded(id string, size int) string {
+	const part = "--b\r\nContent-Disposition: form-data; name=%q\r\n\r\n%s\r\n"
+	return fmt.Sprintf(part, "manifest", `{"deploymentId":"`+id+`"}`) + fmt.Sprintf(part, "artifact", strings.Repeat("x", size)) + "--b--\r\n"
+}
+
+// Close ends an upload and a download whose client is slow. They are not waited for.
 func TestCloseEndsArtifacts(t *testing.T) {
-	dir, err := control.Dir(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := serve(t, new(memory.Store), func(c *control.Config) { c.Artifacts = dir })
-	x.upload("d1", 32<<20)
-	dial := func(request string, args ...any) net.Conn {
-		c, err := net.Dial("tcp", strings.TrimPrefix(x.url, "http://"))
+	virtual(t, func(t *testing.T) {
+		dir, err := control.Dir(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(c, request, args...)
-		return c
-	}
-	down := dial("GET /v1/deployments/d1/artifact HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", adminSecret)
-	defer down.Close()
-	if _, err := io.ReadFull(down, make([]byte, 100)); err != nil {
-		t.Fatal(err)
-	}
-	up := dial("POST /v1/deployments HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: multipart/form-data; boundary=b\r\nExpect: 100-continue\r\nContent-Length: 1000000\r\n\r\n", adminSecret)
-	defer up.Close()
-	answers := bufio.NewReader(up)
-	if line, err := answers.ReadString('\n'); err != nil || !strings.Contains(line, "100") { // the plane reads the body
-		t.Fatal(line, err)
-	}
-	answers.ReadString('\n')
-	began := time.Now()
-	x.plane.Close()
-	if took := time.Since(began); took > 20*time.Second {
-		t.Errorf("Close took %v", took)
-	}
-	if a, err := http.ReadResponse(answers, nil); err != nil || a.StatusCode != 503 {
-		t.Errorf("the upload: got %v, %v, want 503", a, err)
-	}
+		x := planeOn(t, new(memory.Store), func(c *control.Config) { c.Artifacts = dir })
+		p := piped(t, x)
+		const multipart = "POST /v1/deployments HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: multipart/form-data; boundary=b\r\n%sContent-Length: %d\r\n\r\n"
+		made, body := p.dial(), uploaded("d1", 1<<20)
+		defer made.Close()
+		go fmt.Fprintf(made, multipart+"%s", adminSecret, "", len(body), body)
+		if a, err := http.ReadResponse(bufio.NewReader(made), nil); err != nil || a.StatusCode != 201 {
+			t.Fatalf("got %+v, %v", a, err)
+		}
+		down := p.dial()
+		defer down.Close()
+		go fmt.Fprintf(down, "GET /v1/deployments/d1/artifact HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", adminSecret)
+		if _, err := io.ReadFull(down, make([]byte, 100)); err != nil {
+			t.Fatal(err)
+		}
+		up := p.dial()
+		defer up.Close()
+		go fmt.Fprintf(up, multipart, adminSecret, "Expect: 100-continue\r\n", 1_000_000)
+		answers := bufio.NewReader(up)
+		if line, err := answers.ReadString('\n'); err != nil || !strings.Contains(line, "100") { // the plane reads the body
+			t.Fatal(line, err)
+		}
+		answers.ReadString('\n')
+		began := time.Now()
+		closed := make(chan time.Duration, 1)
+		go func() {
+			x.plane.Close()
+			closed <- time.Since(began)
+		}()
+		if a, err := http.ReadResponse(answers, nil); err != nil || a.StatusCode != 503 {
+			t.Errorf("the upload: got %v, %v, want 503", a, err)
+		}
+		if took := <-closed; took > 0 {
+			t.Errorf("Close took %v", took)
+		}
+	})
 }
 
 // §8: a client that does not read its answer has 10 s.
