@@ -672,12 +672,13 @@ func TestAcceptanceOutlivesAnEngineThatNobodyMet(t *testing.T) {
 		defer func() { s.Close() }()
 		wf := receiving(2)
 		var right, behind wall
-		behind.jump(-30 * time.Hour)
+		behind.jump(-20 * time.Hour) // by a day and more, it would take the record of the first engine for one of a clock that was ahead
+		forgetting := func(c *engine.Config) { c.SignalIDRetention = 10 * time.Hour }
 		begin := func(clock *wall) *process {
 			if store.Reopen != nil {
 				s = store.Reopen(t, s)
 			}
-			return bootAt(t, s, clock, wf, rarestLeases)
+			return bootAt(t, s, clock, wf, rarestLeases, forgetting)
 		}
 		p := begin(&right)
 		start(t, wf, p, "o", "")

@@ -561,7 +561,12 @@ func TestStartWhoseCallerGaveUpLandsLate(t *testing.T) {
 				if purged { // its second try replaces what the purge has left
 					late.is = func(b storage.Batch) bool { return writes(b, "wf:o:in") && !creates(keys.Workflow("o"))(b) }
 				}
-				p := boot(t, late, wf)
+				// The engine has looked at all its runs just before, and does so once a minute.
+				waits := &activity.Activity[string, string]{Name: "waits", Run: func(ctx context.Context, _ string) (string, error) { <-ctx.Done(); return "", ctx.Err() }}
+				busy := flow("busy", func(run *engine.Run) (string, error) { return waits.Do(run, "") })
+				p := boot(t, late, wf, busy)
+				start(t, busy, p, "busy", "")
+				time.Sleep(10 * time.Second)
 				if purged {
 					result(t, start(t, wf, p, "o", ""))
 					if err := p.Purge(ctx, "o", audit); err != nil {
