@@ -145,7 +145,8 @@ type AuditFilter struct {
 }
 
 // Audit returns a page of the audit trail, the newest rows first, or the oldest first with
-// r.Ascending. In ascending order the last 30 s are left out, so that who reads on misses none.
+// r.Ascending. In ascending order the last 30 s are left out, so that who reads on misses none of
+// processes whose clocks differ by less than ten seconds.
 func (c *Client) Audit(ctx context.Context, f AuditFilter, r weft.PageRequest) (weft.Page[wire.AuditRow], error) {
 	q := url.Values{}
 	for name, value := range map[string]string{"action": f.Action, "result": f.Result, "keyId": f.KeyID, "runId": f.RunID} {

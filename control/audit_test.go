@@ -263,6 +263,44 @@ func TestAuditIsForgotten(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+		if log := x.log.String(); !strings.Contains(log, "what is old is not forgotten") || !strings.Contains(log, "old audit rows") || !strings.Contains(log, "%zz") {
+			t.Errorf("the key that cannot be read is not named: %.2000s", log)
+		}
+	})
+}
+
+// F9: a row that cannot be read keeps nobody from those before and behind it. The log names it.
+func TestAnAuditRowThatCannotBeRead(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		x := planeOn(t, s)
+		for range 3 {
+			x.do("POST", "/v1/keys", otherSecret, map[string]any{"scopes": []string{"runs:read"}}).is(201)
+			time.Sleep(time.Minute)
+		}
+		rows := x.do("GET", "/v1/audit?action=keys.create", otherSecret, nil).data()
+		if len(rows) != 3 {
+			t.Fatalf("got %v", rows)
+		}
+		damaged := rows[1]["id"].(string)
+		for e, err := range storage.All(t.Context(), s, storage.Prefix([]byte("ctl:audit:"))) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(string(e.Key), damaged) {
+				if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(e.Key, []byte("no row"))}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for _, order := range []string{"asc", "desc"} {
+			if rows := x.do("GET", "/v1/audit?action=keys.create&sortOrder="+order, otherSecret, nil).data(); len(rows) != 2 {
+				t.Errorf("%s: got %v", order, rows)
+			}
+		}
+		if log := x.log.String(); !strings.Contains(log, "an audit row cannot be read; it is passed over") || !strings.Contains(log, damaged) {
+			t.Errorf("the row is not named: %.2000s", log)
+		}
 	})
 }
 

@@ -67,7 +67,11 @@ func listAudit(ctx context.Context, c *operation.Call, p *listAuditParams) (oper
 	list := operation.Listing{Range: r, Paging: p.Paging, Whole: &whole}
 	page, err := operation.PageOf(ctx, c.Store, list, func(e storage.Entry) (found wire.AuditRow, ok bool, err error) {
 		row := &audit.Row{}
-		if _, err := record.Open(e.Key, e.Value, records.Version, row); err != nil {
+		switch _, err := record.Open(e.Key, e.Value, records.Version, row); {
+		case record.Damaged(err): // it must not keep a reader from all that comes then
+			c.Log.Error("an audit row cannot be read; it is passed over", "key", string(e.Key), "error", err)
+			return found, false, nil
+		case err != nil:
 			return found, false, err
 		}
 		if p.Action != "" && row.Action != p.Action || p.Result != "" && row.Result != p.Result ||

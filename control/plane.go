@@ -141,7 +141,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	}()
 	for {
 		if err := p.forget(ctx); err != nil && ctx.Err() == nil {
-			p.env.Log.Warn("what is old is not forgotten: the store does not answer", "error", err)
+			p.env.Log.Warn("what is old is not forgotten; trying again in ten minutes", "error", err)
 		}
 		if !backoff.Wait(ctx, forgetEvery) {
 			return nil
@@ -150,7 +150,19 @@ func (p *Plane) Run(ctx context.Context) error {
 }
 
 func (p *Plane) forget(ctx context.Context) error {
-	return errors.Join(audit.Forget(ctx, p.env.Store), p.hits.forget(ctx, time.Now()), p.deployments.Sweep(ctx, p.env.Store))
+	return errors.Join(
+		about("old audit rows", audit.Forget(ctx, p.env.Store)),
+		about("old hits", p.hits.forget(ctx, time.Now())),
+		about("artifacts that no deployment has", p.deployments.Sweep(ctx, p.env.Store)),
+	)
+}
+
+// about returns err with what it is about, or nil.
+func about(what string, err error) error {
+	if err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
+	}
+	return err
 }
 
 // Close ends long polls, streams, uploads and downloads of artifacts, waits for the calls under way, and writes what is left of the

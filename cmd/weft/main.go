@@ -39,7 +39,7 @@ type command struct {
 	Table   string        `placeholder:"NAME" help:"The table or bucket of the store, if the service has chosen one: TABLE, BUCKET or SCHEMA.TABLE."`
 	Write   bool          `help:"Let a verb change the store. Every verb that opens a store and changes it needs this, except serve."`
 	JSON    bool          `name:"json" help:"Print JSON: an object, or for a sequence one object per line."`
-	Timeout time.Duration `placeholder:"DURATION" help:"Give up after this time, such as 10s. By default verbs that write have 30s, and the others no limit."`
+	Timeout time.Duration `placeholder:"DURATION" help:"Give up after this time, such as 10s. By default verbs that change a store have 30s, and the others no limit."`
 
 	List     list       `cmd:"" help:"List workflows, a page at a time, newest first."`
 	Count    count      `cmd:"" help:"Count workflows."`

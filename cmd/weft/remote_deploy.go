@@ -153,15 +153,15 @@ type keys struct {
 type anyPlane struct{ plane }
 
 // with calls f with a client of the control plane, or of one on the store.
-func (p anyPlane) with(e *env, n namespaced, f func(c *remote.Client) error) error {
+func (p anyPlane) with(e *env, h homed, f func(c *remote.Client) error) error {
 	if p.meansStore(e.Store, e.Write, os.Getenv) {
-		home, err := n.home()
+		home, err := h.home()
 		if err != nil {
 			return err
 		}
 		return e.onStore(home, f)
 	}
-	if n.Home != "" {
+	if h.Home != "" {
 		return misuse("--home is for a store: a control plane has its own")
 	}
 	return e.remotely(p.plane, f)
@@ -179,14 +179,19 @@ func (p anyPlane) meansStore(store string, write bool, environment func(string) 
 type namespaced struct {
 	Project     string `placeholder:"NAME" help:"The project of the key. By default that of the key with which this is asked for, and in a store that of --home."`
 	Environment string `placeholder:"NAME" help:"The environment of the key, likewise."`
-	Home        string `placeholder:"PROJECT/ENVIRONMENT" help:"In a store, Config.Home of the service: its keys can read there who has done this. By default default/default."`
+	homed
+}
+
+// homed says which home the service has.
+type homed struct {
+	Home string `placeholder:"PROJECT/ENVIRONMENT" help:"In a store, Config.Home of the service: its keys can read there who has done this. By default default/default."`
 }
 
 // home is the home of a plane on the store: its audit trail says what was done.
-func (n namespaced) home() (control.Namespace, error) {
-	project, environment, ok := strings.Cut(n.Home, "/")
-	if n.Home != "" && (!ok || project == "" || environment == "") {
-		return control.Namespace{}, misuse("--home %q is not PROJECT/ENVIRONMENT", n.Home)
+func (h homed) home() (control.Namespace, error) {
+	project, environment, ok := strings.Cut(h.Home, "/")
+	if h.Home != "" && (!ok || project == "" || environment == "") {
+		return control.Namespace{}, misuse("--home %q is not PROJECT/ENVIRONMENT", h.Home)
 	}
 	return control.Namespace{Project: project, Environment: environment}, nil
 }
@@ -218,7 +223,7 @@ func (x *keysCreate) Run(e *env) error {
 	if x.Expires > 0 {
 		k.ExpiresAt = optional(time.Now().Add(x.Expires).UTC())
 	}
-	return x.with(e, x.namespaced, func(c *remote.Client) error {
+	return x.with(e, x.homed, func(c *remote.Client) error {
 		made, err := c.CreateKey(e, k)
 		if err != nil {
 			return err
@@ -242,10 +247,11 @@ func (e *env) secret(k wire.KeySecret) error {
 type keysList struct {
 	anyPlane
 	paged
+	homed
 }
 
 func (x *keysList) Run(e *env) error {
-	return x.with(e, namespaced{}, func(c *remote.Client) error {
+	return x.with(e, x.homed, func(c *remote.Client) error {
 		return tabled(e, x.paged, []string{"ID", "PROJECT", "ENVIRONMENT", "SCOPES", "CREATED", "EXPIRES", "REVOKED"},
 			func(r weft.PageRequest) (weft.Page[wire.Key], error) { return c.Keys(e, r) },
 			func(k wire.Key) []string {
@@ -267,7 +273,7 @@ func (x *keysRotate) Run(e *env) error {
 		return misuse("--grace %v is not a number of whole seconds", x.Grace)
 	}
 	grace := int(x.Grace / time.Second)
-	return x.with(e, x.namespaced, func(c *remote.Client) error {
+	return x.with(e, x.homed, func(c *remote.Client) error {
 		made, err := c.RotateKey(e, x.ID, wire.RotateKey{GraceSeconds: &grace, Project: optional(x.Project), Environment: optional(x.Environment)})
 		if err != nil {
 			return err
@@ -283,7 +289,7 @@ type keysRevoke struct {
 }
 
 func (x *keysRevoke) Run(e *env) error {
-	return x.with(e, x.namespaced, func(c *remote.Client) error {
+	return x.with(e, x.homed, func(c *remote.Client) error {
 		last := x.isLastAdmin(e, c) // afterwards the caller may have no key
 		if err := c.RevokeKey(e, x.ID, x.Project, x.Environment); err != nil {
 			return err

@@ -19,6 +19,7 @@ import (
 	"github.com/weft-go/weft"
 	remote "github.com/weft-go/weft/client"
 	"github.com/weft-go/weft/control"
+	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
@@ -265,10 +266,13 @@ func (s *serve) activate(ctx context.Context, p *control.Plane, own control.Key)
 	if err != nil {
 		return err
 	}
-	if _, err := c.CreateDeployment(ctx, data, nil); err != nil {
-		return err
+	_, err = c.CreateDeployment(ctx, data, nil)
+	if refused, ok := errors.AsType[*remote.Error](err); ok && refused.Code == string(wire.CodeDeploymentExists) {
+		err = nil // somebody has recorded it, with a manifest of his own
 	}
-	_, err = c.Activate(ctx, s.build(), remote.IfNoneActive(), weft.Actor{Reason: "weft serve: none was ever active"})
+	if err == nil {
+		_, err = c.Activate(ctx, s.build(), remote.IfNoneActive(), weft.Actor{Reason: "weft serve: none was ever active"})
+	}
 	if errors.Is(err, weft.ErrNotApplicable) {
 		err = nil
 	}

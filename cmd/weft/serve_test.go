@@ -450,11 +450,15 @@ func TestKeyVerbs(t *testing.T) {
 		}
 		elsewhere := x.done("keys", "create", "shop", "--scope", "admin", "--home", "acme/prod", "--write")
 		x.done("keys", "create", "tenant", "--scope", "admin", "--project", "acme", "--environment", "test", "--write")
+		s.done("keys", "list", "--home", "acme/prod", "--write")
 		s.fails(2, "PROJECT/ENVIRONMENT", "keys", "create", "odd", "--scope", "admin", "--home", "acme", "--write")
 		s.fails(2, "--home is for a store", "keys", "revoke", "odd", "--home", "acme/prod", "--url", "http://localhost:1")
 		x.begin(nil)
 		if out, code := as(elsewhere, "audit", "--action", "keys.create"); code != 0 || strings.Count(out, "weft-command") != 1 {
 			t.Errorf("with the key of another namespace: %d, %s", code, out)
+		}
+		if out, code := as(elsewhere, "audit", "--action", "keys.list"); code != 0 || strings.Count(out, "weft-command") != 1 {
+			t.Errorf("lists, with the key of another namespace: %d, %s", code, out)
 		}
 		if out, code := as(made, "audit", "--action", "keys.create"); code != 0 || strings.Count(out, "weft-command") != 3 {
 			t.Errorf("with the key of the store: %d, %s", code, out)
@@ -519,10 +523,17 @@ func TestServeForWorkers(t *testing.T) {
 	y.stop()
 	y.begin(nil, "--deployment", "shop-1", "--activate=false")
 	y.fails(1, "no_active_deployment", "deployments", "active")
+	y.done("deployments", "create", `{"deploymentId":"shop-1","workflows":[{"name":"hello"}]}`) // it stays as it is
 	y.stop()
 	y.begin(nil, "--deployment", "shop-1")
 	if got := y.done("deployments", "active"); got != "shop-1" {
 		t.Errorf("active: %s", got)
+	}
+	if got := y.done("deployments", "get", "shop-1"); !strings.Contains(got, `"hello"`) {
+		t.Errorf("get: %s", got)
+	}
+	if got := y.done("keys", "list"); strings.Count(got, "weft-command-") != 1 {
+		t.Errorf("keys: %s", got)
 	}
 	y.stop()
 	y.begin(nil, "--deployment", "shop-2") // one was active

@@ -83,10 +83,9 @@ func (x *Execution) learn() error {
 		x.recordProbation(&change)
 		wait, riders := x.riders.due()
 		if len(change.Events) > 0 || riders && wait <= 0 {
-			takes := func(b *birth) bool { return b.op.child.found != nil } // which may delete the same record
 			orphans := x.orphanRecords
-			if slices.ContainsFunc(d.born, takes) {
-				orphans = nil
+			if slices.ContainsFunc(d.born, func(b *birth) bool { return b.op.child.found != nil }) {
+				orphans = nil // whoever takes up a child may delete the same record
 			}
 			fit := min(len(orphans), max(x.room(&change), 0))
 			change.Ops = append(change.Ops, orphans[:fit]...)

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -362,18 +363,21 @@ func FirstULID(at time.Time) string {
 // auditRetention is how long rows are kept.
 const auditRetention = 90 * 24 * time.Hour
 
-// Forget removes rows that are too old, of all namespaces.
+// Forget removes rows that are too old, of all namespaces. It passes over keys that cannot be read, and returns an error that
+// names the first of them.
 func Forget(ctx context.Context, s storage.Storage) error {
+	var unreadable error
 	all := keys.ControlAudits("")
 	until := FirstULID(time.Now().Add(-auditRetention))
 	for {
 		all.Limit = 1
 		first, err := s.Scan(ctx, all)
 		if err != nil || len(first) == 0 {
-			return err
+			return cmp.Or(err, unreadable)
 		}
 		ns, _, err := keys.ControlNames(first[0].Key)
 		if err != nil { // it must not keep what is behind it
+			unreadable = cmp.Or(unreadable, err)
 			all.Start = append(first[0].Key, 0)
 			continue
 		}
