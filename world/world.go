@@ -35,8 +35,8 @@ type Options struct {
 	// engine on the store it may be Engine.ActiveDeployment.
 	Deployment func(context.Context) (string, error)
 
-	// Retention is how long a run is kept after its end, with its events and streams. [World.Run] removes it then.
-	// Zero keeps runs for ever.
+	// Retention is how long a run is kept after its end, with its events and streams. [World.Run] removes it then. Its id is
+	// kept for 400 days more, so that a message that a runtime has delayed does not start it again. Zero keeps runs for ever.
 	Retention time.Duration
 
 	// Window is how long the key of a message suppresses other messages with the same key. The default is

@@ -346,9 +346,6 @@ func (d *decision) failure(e *event) error {
 	return nil
 }
 
-// mostLeft is the longest time, in milliseconds, that a client is told to wait: a year.
-const mostLeft = 366 * 24 * 3600 * 1000
-
 // structuredSpec is the highest spec of runs whose errors are StructuredErrors.
 const structuredSpec = 3
 
@@ -407,7 +404,7 @@ func (d *decision) stepStarted() error {
 	case d.head.Status.Ended():
 		return d.onEnded()
 	case s.step.RetryAfter > s.now:
-		left := time.Duration(min(s.step.RetryAfter-s.now, mostLeft)) * time.Millisecond
+		left := time.Duration(min(s.step.RetryAfter-s.now, MostDelay.Milliseconds())) * time.Millisecond
 		return &Error{Status: 425, Code: CodeTooEarly, Message: "Step " + s.Correlation + " is to be retried in " + left.String(), RetryAfter: left}
 	}
 	after := *d.step

@@ -51,8 +51,8 @@ func (c *client) full(run string, s *worldstream.Streams, n int) {
 
 const day = 24 * time.Hour
 
-// A run is removed when it ended longer ago than the retention, with all that it has. What is left tells for a day that it was
-// removed. One that has not ended stays.
+// A run is removed when it ended longer ago than the retention, with all that it has. What is left tells that it was removed, for as
+// long as a message may be delayed that starts the run. One that has not ended stays.
 func TestRetention(t *testing.T) {
 	now := time.Now().UnixMilli()
 	sweep := func(c *client, want int) {
@@ -119,9 +119,18 @@ func TestRetention(t *testing.T) {
 		if err != nil || len(runs.Data) != 1 {
 			t.Errorf("%d runs are listed, %v", len(runs.Data), err)
 		}
-		after(day + time.Minute)
+		for _, d := range []time.Duration{day + time.Minute, world.MostDelay} { // a message was delayed while the run was there
+			after(d)
+			sweep(c, 0)
+			same(t, what+": what is left of a run later", len(left(t, store)), stays+2)
+			sound(t, store)
+			if e := c.refused(409, "was removed", "wrun_1", world.RunStarted, "", order); e != nil {
+				same(t, "code", e.Code, world.CodeRunTerminal)
+			}
+		}
+		after(34 * day)
 		sweep(c, 0)
-		same(t, what+": what is left of a run a day later", len(left(t, store)), stays)
+		same(t, what+": what is left of a run in the end", len(left(t, store)), stays)
 		c.begin("wrun_1") // the id may be used again
 	}
 }
@@ -160,7 +169,8 @@ func TestEachCallOfASweepMayFail(t *testing.T) {
 				if _, err := after.Sweep(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				now += 2 * day.Milliseconds()
+				sound(t, inner)
+				now += 2 * world.MostDelay.Milliseconds()
 			}
 			if got := left(t, inner); len(got) != stays {
 				t.Fatalf("call %d (in the first sweep: %v), fault %d: left: %q", call, first, fault, got)
@@ -176,8 +186,8 @@ func TestEachCallOfASweepMayFail(t *testing.T) {
 	}
 }
 
-// A hook with the same id as one of a removed run stays. A chunk that came while its run was removed goes with the
-// tombstone. A stream whose run never came is removed after a day, and one whose run came is not.
+// A hook with the same id as one of a removed run stays. A chunk that came while its run was removed goes a day
+// later. A stream whose run never came is removed after a day, and one whose run came is not.
 func TestWhatASweepLeavesAndFinds(t *testing.T) {
 	now := time.Now().UnixMilli()
 	store := new(memory.Store)
@@ -237,6 +247,9 @@ func TestWhatASweepLeavesAndFinds(t *testing.T) {
 		t.Fatalf("%d late chunks, %v", c.count("wchunk:wrun_1:"), err)
 	}
 	now += 2 * day.Milliseconds()
+	sweep()
+	same(t, "chunks of the removed run", c.count("wchunk:wrun_1:"), 0)
+	now += 2 * world.MostDelay.Milliseconds()
 	sweep()
 	same(t, "records of the removed run, and of the one that never came", c.count("wchunk:wrun_1:")+c.count("wstream:wrun_1:")+c.count("wsname:words:wrun_1")+c.count("world:wrun_1")+c.count("wchunk:wrun_never:")+c.count("wexp:"), 0)
 }

@@ -544,7 +544,7 @@ func ActiveOr(ctx context.Context, id string, active func(context.Context) (stri
 
 // seconds returns a duration. It is at most a year.
 func seconds(name string, f float64) (time.Duration, error) {
-	if !(f >= 0 && f <= 366*24*3600) {
+	if !(f >= 0 && f <= world.MostDelay.Seconds()) {
 		return 0, invalid("%s is 0 to a year, got %v", name, f)
 	}
 	return time.Duration(f * float64(time.Second)), nil
