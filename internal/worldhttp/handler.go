@@ -421,7 +421,7 @@ func (s *server) publish(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := s.Queue.Publish(c, queue.Message{Queue: deployment, Name: in.QueueName, Body: in.Message, Headers: in.Opts.Headers, Key: in.Opts.IdempotencyKey, Delay: delay})
+	id, err := s.Queue.Publish(c, queue.Message{Queue: deployment, Name: in.QueueName, Body: in.Message, Headers: in.Opts.Headers, Key: in.Opts.IdempotencyKey, Delay: delay, Request: c.request, Retry: c.retry})
 	return map[string]string{"messageId": id}, err
 }
 
