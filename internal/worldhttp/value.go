@@ -113,9 +113,12 @@ func appendObject(b []byte, d *json.Decoder, depth int) ([]byte, error) {
 		if b, err = appendJSON(b, d, depth+1); err != nil {
 			return nil, err
 		}
+		if b[at]>>5 != majorText {
+			continue // not decoded, since that walks all of it
+		}
 		switch key {
 		case "__type":
-			_ = decoder.Unmarshal(b[at:], &typed) // what is no text stays ""
+			_ = decoder.Unmarshal(b[at:], &typed) // text can be decoded
 		case "data":
 			_ = decoder.Unmarshal(b[at:], &data)
 		}
@@ -209,7 +212,7 @@ func writeJSON(b *bytes.Buffer, raw []byte) (rest []byte, err error) {
 		b.WriteByte('}')
 		return end(inner), nil
 	case majorTag:
-		if n == 0 || n == 1 {
+		if content := inner[0] >> 5; (n == 0 || n == 1) && content != majorArray && content != majorMap && content != majorTag {
 			var t time.Time
 			if rest, err = decoder.UnmarshalFirst(raw, &t); err == nil {
 				writeText(b, t.UTC().Round(time.Millisecond).Format("2006-01-02T15:04:05.000Z07:00"))
