@@ -254,7 +254,7 @@ func (d *decision) begin(t EventType, v Value) error {
 	h.Input = d.append(RunCreated, "", v, false).n
 	if given := s.data.get("attributes"); !absentValue(given) {
 		var all map[string]string
-		if decoder.Unmarshal(given, &all) != nil {
+		if few.Unmarshal(given, &all) != nil {
 			return Invalid("eventData.attributes is no map of texts")
 		}
 		var changes []attributeChange
@@ -612,8 +612,8 @@ func (d *decision) attrSet() error {
 		return err
 	}
 	var changes []attributeChange
-	if err := decoder.Unmarshal(s.data.get("changes"), &changes); err != nil || len(changes) == 0 {
-		return Invalid("attr_set: eventData.changes is no list of {key, value}, or is empty")
+	if err := few.Unmarshal(s.data.get("changes"), &changes); err != nil || len(changes) == 0 {
+		return Invalid("attr_set: eventData.changes is no list of {key, value}, is empty, or has more than 1,000")
 	}
 	writer, err := openData(s.data.get("writer"))
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 var (
 	decoder = must(cbor.DecOptions{MaxNestedLevels: 1000, MaxArrayElements: 1 << 24, MaxMapPairs: 1 << 24}.DecMode())
 	lenient = must(cbor.DecOptions{MaxNestedLevels: 1000, MaxArrayElements: 1 << 24, MaxMapPairs: 1 << 24, UTF8: cbor.UTF8DecodeInvalid}.DecMode()) // for what is stored
+	few     = must(cbor.DecOptions{MaxNestedLevels: 1000, MaxArrayElements: mostItems, MaxMapPairs: mostItems}.DecMode())
 	encoder = must(cbor.EncOptions{Time: cbor.TimeRFC3339Nano, TimeTag: cbor.EncTagRequired}.EncMode())
 )
 
@@ -28,6 +29,9 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+// mostItems is the most that a list or a map has that is no payload. The decoder few counts them before it decodes any.
+const mostItems = 1000
 
 // What CBOR consists of.
 const (
