@@ -417,7 +417,7 @@ func (w *World) Events(ctx context.Context, run string, p Page, r Resolve) (*Lis
 }
 
 const (
-	readFirst  = 32      // events of a log that are read while it is not known how large they are
+	readFirst  = 4       // events of a log that are read while it is not known how large they are; then twice as many, and so on
 	readAtOnce = 64      // the most: large ones may be behind small ones
 	pageBytes  = 8 << 20 // of the data of events, after which a page of a log ends
 )
@@ -439,8 +439,8 @@ func (w *World) eventsAfter(ctx context.Context, h *head, after uint64, p Page, 
 	}
 	var data []Event
 	more, tail := false, p.Cursor
-	// It reads some first, and then as many as the page should have if they are as large.
-	for n, size, largest := readFirst, 0, 1; !more; n = min(max(1, (pageBytes-size)/largest), readAtOnce) {
+	// It reads few first, then twice as many, and so on, but no more than the page should have if they are as large.
+	for n, size, largest := readFirst, 0, 1; !more; n = min(max(1, (pageBytes-size)/largest), 2*n, readAtOnce) {
 		list.Limit = min(n, p.Limit+1-len(data))
 		entries, err := w.store.Scan(ctx, list)
 		if err != nil {
