@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/world"
 	"github.com/weft-go/weft/internal/worldstream"
 	"github.com/weft-go/weft/storage"
@@ -183,6 +184,68 @@ func TestEachCallOfASweepMayFail(t *testing.T) {
 	}
 	if faults < 60 {
 		t.Errorf("%d faults were met, want 60 or more", faults)
+	}
+}
+
+// Who reads a stream while it is removed gets a 404, also while some of it is left. Another missing chunk is damage, and an error of
+// the store is that.
+func TestAStreamIsReadWhileItIsRemoved(t *testing.T) {
+	now := time.Now().UnixMilli()
+	store := new(memory.Store)
+	c := open(t, store, clock(&now), func(o *world.Options) { o.Retention = day })
+	cut := false // the head of the run cannot be read behind the chunks
+	scans := 0
+	s := streams(t, storagetest.NewFaulty(store, func(call storagetest.Call) storagetest.Fault {
+		if call.Method == "Scan" {
+			scans++
+		}
+		if cut && scans > 0 && call.Method == "Get" && string(call.Key) == "world:wrun_1" {
+			return storagetest.ErrorBefore
+		}
+		return storagetest.None
+	}))
+	c.begin("wrun_1")
+	if _, err := s.Write(c.ctx, worldstream.Write{RunID: "wrun_1", Name: "words", Chunks: texts("1", "2", "3")}); err != nil {
+		t.Fatal(err)
+	}
+	c.must("wrun_1", world.RunCompleted, "", fields{"output": 1})
+	read := map[string]func() error{
+		"a reader": func() error {
+			_, err := s.Read(c.ctx, "wrun_1", "words", 0, func(uint64, []worldstream.Chunk) error { return nil })
+			return err
+		},
+		"a page": func() error { _, err := s.Chunks(c.ctx, "wrun_1", "words", world.Page{}); return err },
+	}
+	head, err := store.Get(c.ctx, keys.WorldStream("wrun_1", "words"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	do := func(op storage.Op) {
+		t.Helper()
+		if err := store.Commit(c.ctx, storage.Batch{Ops: []storage.Op{op}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(storage.Delete(keys.Chunk(keys.WorldChunksOf("wrun_1", "words"), 0)))
+	for what, f := range read {
+		if err := f(); !errors.Is(err, storage.ErrCorrupt) {
+			t.Errorf("%s of a damaged stream: %v", what, err)
+		}
+	}
+	for what, f := range read {
+		cut, scans = true, 0
+		if err := f(); !errors.Is(err, storagetest.ErrInjected) {
+			t.Errorf("%s of a damaged stream, whose run cannot be read: %v", what, err)
+		}
+		cut = false
+	}
+	now += 2 * day.Milliseconds()
+	if n, err := c.Sweep(c.ctx); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	do(storage.Put(keys.WorldStream("wrun_1", "words"), head)) // as if the sweep had not come so far
+	for _, f := range read {
+		refused(t, f(), 404, "Run not found: wrun_1")
 	}
 }
 
