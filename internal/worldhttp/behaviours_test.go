@@ -649,6 +649,14 @@ func TestCalls(t *testing.T) {
 	c.refused(409, "exists", "wrun_1", "step_created", "step_1", object{"stepName": "pay", "input": 1})
 }
 
+// HEAD is answered as GET is.
+func TestHead(t *testing.T) {
+	rw := httptest.NewRecorder()
+	if serve(t).ServeHTTP(rw, httptest.NewRequest("HEAD", "/v1/world/deployment-id", nil)); rw.Code != 200 {
+		t.Errorf("got %d, want 200", rw.Code)
+	}
+}
+
 // A publication that is made again, behind the window of its key, gets the first answer.
 func TestAPublicationIsMadeAgain(t *testing.T) {
 	q, err := queue.New(queue.Config{Storage: new(memory.Store), Window: time.Nanosecond})

@@ -178,7 +178,7 @@ func read(rw http.ResponseWriter, r *http.Request) (*call, error) {
 			return nil, invalid("Weft-Spec is a version, got %q", spec)
 		}
 	}
-	if r.Method == http.MethodGet {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return c, nil
 	}
 	var err error
