@@ -55,8 +55,8 @@ type Config struct {
 	// Webhooks are the handlers of POST /v1/webhooks/{provider}, by provider.
 	Webhooks map[string]http.Handler
 
-	// World, on the engine's store, answers the calls of TypeScript runtimes below /v1/world/ and /v1/queue/. The host
-	// closes it after the plane. Without it these calls are refused. A runtime makes many calls: see RateLimit.
+	// World answers the calls of TypeScript runtimes below /v1/world/ and /v1/queue/. New refuses one on another store than the
+	// engine's. The host closes it after the plane. Without it these calls are refused. A runtime makes many calls: see RateLimit.
 	World *world.World
 
 	// Guard, if not nil, is checked by New. See GuardFromEnv.

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/world"
 )
 
 const newSecret = "the-new-secret-of-the-shop"
@@ -537,7 +538,15 @@ func TestConfig(t *testing.T) {
 		"hops":              {func(c *control.Config) { c.Proxies.Hops = 1 }, "Proxies.Trusted"},
 		"ttl":               {func(c *control.Config) { c.IdempotencyTTL = time.Second }, "IdempotencyTTL"},
 		"body":              {func(c *control.Config) { c.MaxBody = 17 << 20 }, "MaxBody"},
-		"webhook":           {func(c *control.Config) { c.Webhooks = map[string]http.Handler{"acme": nil} }, "Webhooks"},
+		"world": {func(c *control.Config) {
+			w, err := world.Open(new(memory.Store), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(w.Close)
+			c.World = w
+		}, "World"},
+		"webhook": {func(c *control.Config) { c.Webhooks = map[string]http.Handler{"acme": nil} }, "Webhooks"},
 	} {
 		s := new(memory.Store)
 		cfg, _ := configOf(t, s)

@@ -20,6 +20,7 @@ import (
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/stage"
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/world"
 )
 
 // A Plane serves an engine over HTTP. It is an http.Handler for paths below /v1/.
@@ -83,6 +84,11 @@ func New(c Config) (*Plane, error) {
 	defer cancel()
 	if _, err := c.Engine.In(stage.New(s)).Describe(ctx, "@"); errors.Is(err, engine.ErrNotApplicable) {
 		return nil, &ConfigError{"Engine", "has OwnershipSingleOwner: all writes must go through the engine, and a plane adds its own to them"}
+	}
+	if c.World != nil {
+		if _, err := c.World.In(stage.New(s)).Resume(ctx, "@", nil); errors.Is(err, world.ErrOtherStore) {
+			return nil, &ConfigError{"World", "is on another store than Engine: what a plane publishes would not be in its queues"}
+		}
 	}
 	for _, k := range c.Keys {
 		err := p.keys.Seed(ctx, keyring.Key(k))

@@ -54,7 +54,7 @@ type Config struct {
 	// Logger gets each decision. The default is slog.Default().
 	Logger *slog.Logger
 
-	// Observe, if not nil, is called after each call, in the caller's goroutine. See Metrics.
+	// Observe, if not nil, is called after each call, in its goroutine; after one whose Run was cut off, perhaps later again in another.
 	Observe func(ctx context.Context, r Report)
 }
 

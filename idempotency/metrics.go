@@ -23,7 +23,7 @@ import (
 //	weft_idempotency_conflict_diff_bytes                           histogram: sizes of the diffs of conflicts
 //
 // The counter keeps 1,000 combinations of labels. Calls with further ones are counted with the labels
-// source_type="_other" and tenant="_other".
+// source_type="_other" and tenant="_other". One whose Run was cut off may be counted again later, by what became of it.
 type Metrics struct {
 	// Tenant returns the label of a tenant, such as its plan. It should return few different labels, and must be
 	// safe for concurrent use. If it is nil, the label is empty.

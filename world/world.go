@@ -35,8 +35,8 @@ type Options struct {
 	// engine on the store it may be Engine.ActiveDeployment.
 	Deployment func(context.Context) (string, error)
 
-	// Retention is how long a run is kept after its end, with its events and streams. [World.Run] removes it then.
-	// Zero keeps runs for ever.
+	// Retention is how long a run is kept after its end, with its events and streams. [World.Run] removes it then. Its id is
+	// kept for 400 days more, so that a message that a runtime has delayed does not start it again. Zero keeps runs for ever.
 	Retention time.Duration
 
 	// Window is how long the key of a message suppresses other messages with the same key. The default is
@@ -64,8 +64,16 @@ type World struct {
 	queue      *queue.Queue
 	deployment func(context.Context) (string, error)
 	logger     *slog.Logger
-	tx         storage.Tx // of In; nil: there is none
+	store      storage.Storage
+
+	in      bool // of In: the fields below are set
+	tx      storage.Tx
+	refused error
 }
+
+// ErrOtherStore is returned by the methods of a World that In returned, if the transaction is on another store than the world.
+// Nothing was written.
+var ErrOtherStore = errors.New("world: the transaction is on another store than the world")
 
 // Open returns the world in a store. A store without conditional batches is refused with a
 // *storage.CapabilityError. Call Close at the end.
@@ -73,7 +81,7 @@ func Open(s storage.Storage, o *Options) (*World, error) {
 	if o == nil {
 		o = &Options{}
 	}
-	w := &World{deployment: o.Deployment, logger: o.Logger}
+	w := &World{deployment: o.Deployment, logger: o.Logger, store: s}
 	if w.deployment == nil {
 		w.deployment = func(context.Context) (string, error) { return "", nil }
 	}
@@ -115,7 +123,7 @@ const mostTold = 1000
 
 // Close ends waiting calls, and waits for what was begun. It does not close the store. Of a World of In it does nothing.
 func (w *World) Close() {
-	if w.tx != nil {
+	if w.in {
 		return
 	}
 	w.queue.Close()
@@ -148,11 +156,26 @@ func (w *World) Handler() http.Handler {
 }
 
 // In returns the world inside tx, a transaction of the host on the same store. What Publish and Resume write there is
-// there if and only if the host commits. A consumer in this process finds it at its next look, within a second.
+// there if and only if the host commits. A consumer in this process finds it at its next look, within a second. If tx is on another
+// store, they return ErrOtherStore.
 func (w *World) In(tx storage.Tx) *World {
 	in := *w
-	in.tx, in.log = tx, w.log.In(tx)
+	in.in, in.tx, in.log = true, tx, w.log.In(tx)
+	if tx == nil || innermost(tx.Base()) != innermost(w.store) {
+		in.refused = ErrOtherStore
+	}
 	return &in
+}
+
+// innermost returns the store that s wraps, or s.
+func innermost(s storage.Storage) storage.Storage {
+	for {
+		w, ok := s.(storage.Wrapper)
+		if !ok {
+			return s
+		}
+		s = w.Unwrap()
+	}
 }
 
 // A Message is what Publish publishes.
@@ -175,6 +198,9 @@ type Published struct {
 //
 // An *Error refuses it, and nothing was written. After any other error it may have been published or not.
 func (w *World) Publish(ctx context.Context, m Message) (Published, error) {
+	if w.refused != nil {
+		return Published{}, w.refused
+	}
 	if err := cbor.Wellformed(m.Body); err != nil {
 		return Published{}, &Error{Status: http.StatusBadRequest, Code: log.CodeInvalid, Message: "The message is no CBOR: " + err.Error()}
 	}
@@ -184,7 +210,7 @@ func (w *World) Publish(ctx context.Context, m Message) (Published, error) {
 	}
 	q := queue.Message{Queue: deployment, Name: m.QueueName, Body: m.Body, Headers: m.Headers, Key: m.Key, Delay: m.Delay}
 	var p Published
-	if w.tx != nil {
+	if w.in {
 		p.MessageID, err = w.queue.PublishIn(ctx, w.tx, q)
 	} else {
 		p.MessageID, err = w.queue.Publish(ctx, q)
@@ -198,6 +224,9 @@ const workflowQueue = "__wkf_workflow_"
 // Resume has the runtime look at a run: it publishes the message that a runtime publishes itself when something has happened to
 // the run, with headers. An *Error refuses it: with status 404 if there is no such run, and with 409 if it has ended.
 func (w *World) Resume(ctx context.Context, runID string, headers map[string]string) (Published, error) {
+	if w.refused != nil {
+		return Published{}, w.refused
+	}
 	r, err := w.log.Run(ctx, runID, log.ResolveNone)
 	if err != nil {
 		return Published{}, public(err)

@@ -103,6 +103,31 @@ func (u unconditional) Capabilities() storage.Capabilities {
 	return c
 }
 
+// A transaction on another store, and none, are refused: the message would be in a store that nobody looks at, or outside. A store and
+// its wrapper are one.
+func TestTransactionsOfOtherStores(t *testing.T) {
+	s, other := new(memory.Store), new(memory.Store)
+	never := func(storagetest.Call) storagetest.Fault { return storagetest.None }
+	w, wrapped := open(t, s, nil), open(t, storagetest.NewFaulty(s, never), nil)
+	m := world.Message{Deployment: "blue", QueueName: "q", Body: []byte{0xa0}}
+	for name, in := range map[string]*world.World{"another": w.In(stage.New(other)), "none": w.In(nil)} {
+		_, published := in.Publish(t.Context(), m)
+		_, resumed := in.Resume(t.Context(), "wrun_1", nil)
+		if !errors.Is(published, world.ErrOtherStore) || !errors.Is(resumed, world.ErrOtherStore) {
+			t.Errorf("in a transaction on %s store: %v, %v", name, published, resumed)
+		}
+		in.Close()
+	}
+	for i, in := range []*world.World{w.In(stage.New(s)), wrapped.In(stage.New(s)), w.In(stage.New(storagetest.NewFaulty(s, never)))} {
+		if _, err := in.Publish(t.Context(), m); err != nil {
+			t.Errorf("in a transaction on its store: %d: %v", i, err)
+		}
+	}
+	if _, err := w.Publish(t.Context(), m); err != nil {
+		t.Errorf("outside, afterwards: %v", err)
+	}
+}
+
 // A message is published in a transaction of the host, or to the active deployment, and what is no message is refused.
 func TestPublish(t *testing.T) {
 	active := ""

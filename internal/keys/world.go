@@ -155,7 +155,8 @@ func WorldStreamsNamed(name string) storage.Range {
 // What a WorldExpiry is about.
 const (
 	WorldRunEnded    = "run"    // when a run has ended
-	WorldRunRemoved  = "tomb"   // when a run was removed, of which the head is kept
+	WorldRunRemoved  = "tomb"   // when a run was removed, of which the head is kept; more may be left
+	WorldRunKept     = "kept"   // when a run was removed, of which nothing but the head is left
 	WorldStreamEarly = "stream" // when a stream was begun whose run was not there
 )
 

@@ -9,7 +9,7 @@
 //	wmsg:{queue}:{id}           the message, with the number of its deliveries
 //	wdue:{queue}:{time}:{id}    it waits, until then
 //	wheld:{queue}:{time}:{id}   a consumer holds it, until then
-//	wkey:{queue}:{key}          which message was published with a key, and when
+//	wkey:{queue}:{key}          which message was published with a key, when, and by which call
 //
 // A message that is there has exactly one entry wdue or wheld. Each change of a message is one batch, under the
 // condition that the message is as it was read.

@@ -20,6 +20,7 @@ func TestGoldenRecords(t *testing.T) {
 		"message-held":     stored(message{Receipt: "RECEIPT", Attempt: 1}),
 		"message-returned": stored(message{Attempt: 1, Returned: "RECEIPT"}),
 		"used":             {Key: keys.QueueKey("blue", "step_1"), Version: version, Value: &used{Message: "msg_1", At: at, Until: at + 5000000}, Empty: func() any { return new(used) }},
+		"used-named":       {Key: keys.QueueKey("blue", "step_1"), Version: version, Value: &used{Message: "msg_1", At: at, Until: at + 60000000, Request: "req_1"}, Empty: func() any { return new(used) }},
 		"mark":             {Key: keys.QueueDue("blue", time.UnixMicro(at), "msg_1"), Version: version, Value: &mark{}, Empty: func() any { return new(mark) }},
 	})
 }

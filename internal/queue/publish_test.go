@@ -193,6 +193,60 @@ func TestPublicationThatIsSettledLate(t *testing.T) {
 	}
 }
 
+// A call that is made again behind the window gets its first answer, for a minute, also if its message was delivered and publishers
+// sweep. Another call with the key, and one that does not say that it is made again, publish.
+func TestACallIsMadeAgainBehindItsWindow(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		q := open(t, s)
+		call := func(name string, retry bool) string {
+			t.Helper()
+			id, err := q.Publish(t.Context(), queue.Message{Queue: "blue", Name: "flow", Key: "k", Request: name, Retry: retry})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return id
+		}
+		first := call("r1", false)
+		if err := settle(q, one(t, q), queue.Acknowledge); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			time.Sleep(20 * time.Second)
+			for i := range 1000 { // it sweeps
+				publish(t, q, fmt.Sprint(i), "")
+			}
+			synctest.Wait()
+			if again := call("r1", true); again != first {
+				t.Errorf("made again: %s, want %s", again, first)
+			}
+		}
+		second := call("r2", true)
+		if second == first {
+			t.Error("another call with the key has published nothing")
+		}
+		time.Sleep(20 * time.Second)
+		if third := call("r2", false); third == second {
+			t.Error("a call that is not made again has published nothing")
+		}
+		time.Sleep(20 * time.Second)
+		unnamed := call("", true)
+		time.Sleep(20 * time.Second)
+		if call("", true) == unnamed {
+			t.Error("a call without a name has published nothing")
+		}
+		call("r3", false)
+		time.Sleep(time.Minute + time.Second)
+		for i := range 1000 {
+			publish(t, q, fmt.Sprint("late", i), "")
+		}
+		synctest.Wait()
+		if n := count(t, s, "wkey:blue:k"); n != 0 {
+			t.Errorf("after a minute %d records of the key are left", n)
+		}
+	})
+}
+
 // WLD-37: who has written 1,000 keys removes those whose window is over.
 func TestPublishersSweep(t *testing.T) {
 	virtual(t, func(t *testing.T) {
@@ -350,12 +404,14 @@ func TestPublishRefuses(t *testing.T) {
 		"long name":     {Queue: "blue", Name: long},
 		"long key":      {Queue: "blue", Name: "n", Key: long},
 		"long header":   {Queue: "blue", Name: "n", Headers: map[string]string{"a": strings.Repeat("x", 12<<10-4)}},
+		"long call":     {Queue: "blue", Name: "n", Key: "k", Request: long},
 		"negative wait": {Queue: "blue", Name: "n", Delay: -1},
 
 		// A record with them could not be read.
 		"queue that is no text":  {Queue: "bl\xffue", Name: "n"},
 		"name that is no text":   {Queue: "blue", Name: "n\xff"},
 		"key that is no text":    {Queue: "blue", Name: "n", Key: "\xff"},
+		"call that is no text":   {Queue: "blue", Name: "n", Key: "k", Request: "\xff"},
 		"header that is no text": {Queue: "blue", Name: "n", Headers: map[string]string{"caf\xe9": "a"}},
 		"value that is no text":  {Queue: "blue", Name: "n", Headers: map[string]string{"a": "caf\xe9"}},
 

@@ -26,6 +26,7 @@ const (
 // The most that a message may have, in bytes.
 const (
 	maxName    = 1000
+	maxRequest = 200
 	maxHeaders = 12 << 10 // with the colon, the blank and the line feed of each; a server of Node takes 16 KiB, in which others are, too
 )
 
@@ -145,6 +146,11 @@ type Message struct {
 	Headers map[string]string // likewise; HTTP has to carry them
 	Key     string            // if not empty, it suppresses others with the same key for a while
 	Delay   time.Duration     // before the first delivery
+
+	// Request names the call, if it has a key. If Retry is set, an earlier call with this name and key may have been answered
+	// already, and is answered again, for a minute at least.
+	Request string
+	Retry   bool
 }
 
 func (m *Message) check() error {
@@ -154,14 +160,16 @@ func (m *Message) check() error {
 		fit = fit && carried(k, v)
 	}
 	switch {
-	case !utf8.ValidString(m.Queue) || !utf8.ValidString(m.Name) || !utf8.ValidString(m.Key): // no record can have it
-		return fmt.Errorf("%w: publish to %q: its name, the message's name and its key must be valid UTF-8", ErrInvalid, m.Queue)
+	case !utf8.ValidString(m.Queue) || !utf8.ValidString(m.Name) || !utf8.ValidString(m.Key) || !utf8.ValidString(m.Request): // no record can have it
+		return fmt.Errorf("%w: publish to %q: its name, the message's name, its key and the call's name must be valid UTF-8", ErrInvalid, m.Queue)
 	case m.Queue == "" || len(m.Queue) > keys.MaxName:
 		return fmt.Errorf("%w: publish: the name of a queue has 1 to %d bytes, got %d", ErrInvalid, keys.MaxName, len(m.Queue))
 	case m.Name == "" || len(m.Name) > maxName:
 		return fmt.Errorf("%w: publish to %q: the name of a message has 1 to %d bytes, got %d", ErrInvalid, m.Queue, maxName, len(m.Name))
 	case len(m.Key) > keys.MaxQueueKey:
 		return fmt.Errorf("%w: publish to %q: a key has at most %d bytes, got %d", ErrInvalid, m.Queue, keys.MaxQueueKey, len(m.Key))
+	case len(m.Request) > maxRequest:
+		return fmt.Errorf("%w: publish to %q: the name of a call has at most %d bytes, got %d", ErrInvalid, m.Queue, maxRequest, len(m.Request))
 	case !fit:
 		return fmt.Errorf("%w: publish to %q: a header has a name or a value that HTTP does not carry", ErrInvalid, m.Queue)
 	case size > maxHeaders:
@@ -173,7 +181,7 @@ func (m *Message) check() error {
 }
 
 // Publish adds a message and returns its id. It waits for no consumer. If a message with the same key
-// was published within the Window before or after now, nothing is added, and the id is that message's.
+// was published within the Window before or after now, or by the same call, nothing is added, and the id is that message's.
 //
 // The error wraps ErrInvalid if m is not acceptable or too large for the store. After any other error the
 // message may have been published or not.
@@ -206,7 +214,7 @@ func (q *Queue) publish(ctx context.Context, s storage.Storage, m Message) (id s
 			return "", false, fmt.Errorf("queue: publish to %q: %w", m.Queue, err)
 		}
 		now := q.now()
-		if before != nil && before.suppresses(now, q.Window) {
+		if before != nil && (before.suppresses(now, q.Window) || m.Retry && m.Request != "" && m.Request == before.Request) {
 			return before.Message, false, nil
 		}
 		add, b, err := publishing(m, id, now, q.Window, before)
@@ -250,7 +258,11 @@ func publishing(m Message, id string, now time.Time, window time.Duration, befor
 		return add, b, err
 	}
 	at := keys.QueueKey(m.Queue, m.Key)
-	u := &used{Message: id, At: now.UnixMicro(), Until: now.Add(window).UnixMicro()}
+	kept := window
+	if m.Request != "" { // clients make a call again for 20 s
+		kept = max(window, sweepLeast)
+	}
+	u := &used{Message: id, At: now.UnixMicro(), Until: now.Add(kept).UnixMicro(), Request: m.Request}
 	past := keys.QueueKeyPast(time.UnixMicro(u.Until), m.Queue, m.Key)
 	if before == nil {
 		b.If = append(b.If, storage.Absent(at))

@@ -98,8 +98,9 @@ func (m *message) become(b *storage.Batch, after *message) error {
 // A used is the record wkey:{queue}:{key}.
 type used struct {
 	Message string `cbor:"1,keyasint"`
-	At      int64  `cbor:"2,keyasint"` // when the message was published
-	Until   int64  `cbor:"3,keyasint"` // the time in its QueueKeyPast key
+	At      int64  `cbor:"2,keyasint"`           // when the message was published
+	Until   int64  `cbor:"3,keyasint"`           // the time in its QueueKeyPast key
+	Request string `cbor:"4,keyasint,omitempty"` // names the call that has published it
 
 	unknown record.Unknown
 	raw     []byte

@@ -16,7 +16,7 @@ import (
 
 const (
 	sweepEvery  = time.Minute
-	sweepLeast  = time.Minute // how long Run keeps a key at least
+	sweepLeast  = time.Minute // how long Run keeps a key at least, and everybody one of a call with a name
 	sweepAfter  = 1000        // keys that a process writes before it sweeps
 	sweepAtMost = 250         // keys that are removed in one batch
 )

@@ -115,7 +115,9 @@ func (c *checker) needs(e storage.Entry, all ...[]byte) {
 
 func (c *checker) head(h *head, e storage.Entry) {
 	if h.Removed > 0 { // its other records are being removed
-		c.needs(e, keys.WorldExpiry(keys.WorldRunRemoved, at(h.Removed), h.run))
+		if !c.has(keys.WorldExpiry(keys.WorldRunKept, at(h.Removed), h.run)) {
+			c.needs(e, keys.WorldExpiry(keys.WorldRunRemoved, at(h.Removed), h.run))
+		}
 		return
 	}
 	c.needs(e, keys.WorldListed("all", "", h.run), keys.WorldListed("name", h.Name, h.run), keys.WorldListed("status", string(h.Status), h.run))

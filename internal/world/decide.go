@@ -254,7 +254,7 @@ func (d *decision) begin(t EventType, v Value) error {
 	h.Input = d.append(RunCreated, "", v, false).n
 	if given := s.data.get("attributes"); !absentValue(given) {
 		var all map[string]string
-		if decoder.Unmarshal(given, &all) != nil {
+		if few.Unmarshal(given, &all) != nil {
 			return Invalid("eventData.attributes is no map of texts")
 		}
 		var changes []attributeChange
@@ -346,9 +346,6 @@ func (d *decision) failure(e *event) error {
 	return nil
 }
 
-// mostLeft is the longest time, in milliseconds, that a client is told to wait: a year.
-const mostLeft = 366 * 24 * 3600 * 1000
-
 // structuredSpec is the highest spec of runs whose errors are StructuredErrors.
 const structuredSpec = 3
 
@@ -407,7 +404,7 @@ func (d *decision) stepStarted() error {
 	case d.head.Status.Ended():
 		return d.onEnded()
 	case s.step.RetryAfter > s.now:
-		left := time.Duration(min(s.step.RetryAfter-s.now, mostLeft)) * time.Millisecond
+		left := time.Duration(min(s.step.RetryAfter-s.now, MostDelay.Milliseconds())) * time.Millisecond
 		return &Error{Status: 425, Code: CodeTooEarly, Message: "Step " + s.Correlation + " is to be retried in " + left.String(), RetryAfter: left}
 	}
 	after := *d.step
@@ -615,8 +612,8 @@ func (d *decision) attrSet() error {
 		return err
 	}
 	var changes []attributeChange
-	if err := decoder.Unmarshal(s.data.get("changes"), &changes); err != nil || len(changes) == 0 {
-		return Invalid("attr_set: eventData.changes is no list of {key, value}, or is empty")
+	if err := few.Unmarshal(s.data.get("changes"), &changes); err != nil || len(changes) == 0 {
+		return Invalid("attr_set: eventData.changes is no list of {key, value}, is empty, or has more than 1,000")
 	}
 	writer, err := openData(s.data.get("writer"))
 	if err != nil {

@@ -101,6 +101,14 @@ func mustHead(ctx context.Context, s storage.Storage, run string) (*head, error)
 	return h, err
 }
 
+// readable is mustHead for a call that resolves r.
+func (w *World) readable(ctx context.Context, run string, r Resolve) (*head, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	return w.mustHead(ctx, run)
+}
+
 // unlessRemoved is mustHead, but returns nil for a run that is not there: it was removed since it was listed.
 func (w *World) unlessRemoved(ctx context.Context, run string) (*head, error) {
 	h, err := w.mustHead(ctx, run)
@@ -118,10 +126,7 @@ func missing(err error) bool {
 
 // Run returns a run.
 func (w *World) Run(ctx context.Context, run string, r Resolve) (*Run, error) {
-	if err := r.check(); err != nil {
-		return nil, err
-	}
-	h, err := w.mustHead(ctx, run)
+	h, err := w.readable(ctx, run, r)
 	if err != nil {
 		return nil, err
 	}
@@ -213,10 +218,7 @@ func Scan(ctx context.Context, s storage.Storage, list storage.Range, place []by
 
 // Step returns a step of a run.
 func (w *World) Step(ctx context.Context, run, id string, r Resolve) (*Step, error) {
-	if err := r.check(); err != nil {
-		return nil, err
-	}
-	h, err := w.mustHead(ctx, run)
+	h, err := w.readable(ctx, run, r)
 	if err != nil {
 		return nil, err
 	}
@@ -255,27 +257,28 @@ func entities[T any](ctx context.Context, w *World, run, kind string, p Page, r 
 	if err != nil {
 		return nil, err
 	}
-	entries, err := w.scan(ctx, keys.WorldEntities(run, kind), keys.WorldEntity(run, kind, p.Cursor), p)
-	if err != nil {
-		return nil, err
-	}
-	more := len(entries) > p.Limit
-	entries = entries[:min(len(entries), p.Limit)]
-	tail := p.Cursor
-	all, err := gather(entries, func(e storage.Entry) (out T, err error) {
+	return listOf(ctx, w, keys.WorldEntities(run, kind), keys.WorldEntity(run, kind, p.Cursor), p, func(e storage.Entry) (out T, err error) {
 		id, err := keys.Last(e.Key)
 		if err != nil {
 			return out, err
 		}
 		return open(view{w: w, resolve: r}, h, id, e.Value)
 	})
-	if err == nil && len(entries) > 0 {
-		tail, err = keys.Last(entries[len(entries)-1].Key)
-	}
+}
+
+// listOf returns a page of a list: what f makes of each entry.
+func listOf[T any](ctx context.Context, w *World, list storage.Range, place []byte, p Page, f func(storage.Entry) (T, error)) (*Listed[T], error) {
+	entries, err := w.scan(ctx, list, place, p)
 	if err != nil {
 		return nil, err
 	}
-	return ListedOf(all, more, tail), nil
+	more, tail := len(entries) > p.Limit, p.Cursor
+	entries = entries[:min(len(entries), p.Limit)]
+	all, err := gather(entries, f)
+	if err == nil && len(entries) > 0 {
+		tail, err = keys.Last(entries[len(entries)-1].Key)
+	}
+	return ListedOf(all, more, tail), err
 }
 
 // Hook returns an open hook by its id.
@@ -301,10 +304,7 @@ func (w *World) openHook(ctx context.Context, o *owner, r Resolve, missing *Erro
 	if o == nil {
 		return nil, missing
 	}
-	if err := r.check(); err != nil {
-		return nil, err
-	}
-	h, err := w.mustHead(ctx, o.Run)
+	h, err := w.readable(ctx, o.Run, r)
 	if err != nil {
 		return nil, err
 	}
@@ -345,13 +345,7 @@ func (w *World) allHooks(ctx context.Context, p Page, r Resolve) (*Listed[*Hook]
 	if err != nil {
 		return nil, err
 	}
-	entries, err := w.scan(ctx, keys.WorldHookRuns(), keys.WorldHookRun(p.Cursor), p)
-	if err != nil {
-		return nil, err
-	}
-	more := len(entries) > p.Limit
-	entries = entries[:min(len(entries), p.Limit)]
-	all, err := gather(entries, func(e storage.Entry) (*Hook, error) {
+	l, err := listOf(ctx, w, keys.WorldHookRuns(), keys.WorldHookRun(p.Cursor), p, func(e storage.Entry) (*Hook, error) {
 		o, err := openOwner(e.Key, e.Value)
 		if err != nil {
 			return nil, err
@@ -362,15 +356,11 @@ func (w *World) allHooks(ctx context.Context, p Page, r Resolve) (*Listed[*Hook]
 		}
 		return k, err
 	})
-	tail := p.Cursor
-	if err == nil && len(entries) > 0 {
-		tail, err = keys.Last(entries[len(entries)-1].Key)
-	}
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(k *Hook) bool { return k == nil })
-	return ListedOf(all, more, tail), nil
+	l.Data = slices.DeleteFunc(l.Data, func(k *Hook) bool { return k == nil })
+	return l, nil
 }
 
 // placeOf returns the number of the event with an id.
@@ -389,10 +379,7 @@ func placeOf(id string) (uint64, error) {
 
 // Event returns an event of a run.
 func (w *World) Event(ctx context.Context, run, id string, r Resolve) (*Event, error) {
-	if err := r.check(); err != nil {
-		return nil, err
-	}
-	h, err := w.mustHead(ctx, run)
+	h, err := w.readable(ctx, run, r)
 	if err != nil {
 		return nil, err
 	}
@@ -430,7 +417,7 @@ func (w *World) Events(ctx context.Context, run string, p Page, r Resolve) (*Lis
 }
 
 const (
-	readFirst  = 32      // events of a log that are read while it is not known how large they are
+	readFirst  = 4       // events of a log that are read while it is not known how large they are; then twice as many, and so on
 	readAtOnce = 64      // the most: large ones may be behind small ones
 	pageBytes  = 8 << 20 // of the data of events, after which a page of a log ends
 )
@@ -452,8 +439,8 @@ func (w *World) eventsAfter(ctx context.Context, h *head, after uint64, p Page, 
 	}
 	var data []Event
 	more, tail := false, p.Cursor
-	// It reads some first, and then as many as the page should have if they are as large.
-	for n, size, largest := readFirst, 0, 1; !more; n = min(max(1, (pageBytes-size)/largest), readAtOnce) {
+	// It reads few first, then twice as many, and so on, but no more than the page should have if they are as large.
+	for n, size, largest := readFirst, 0, 1; !more; n = min(max(1, (pageBytes-size)/largest), 2*n, readAtOnce) {
 		list.Limit = min(n, p.Limit+1-len(data))
 		entries, err := w.store.Scan(ctx, list)
 		if err != nil {

@@ -13,15 +13,16 @@ import (
 )
 
 const (
-	sweepAtMost = 250            // operations of one batch
-	remembered  = 24 * time.Hour // how long the head of a removed run is kept, and a stream without a run
+	sweepAtMost = 250                         // operations of one batch
+	doubtful    = 24 * time.Hour              // how long after a removal something may be left, and how long a stream without a run is kept
+	remembered  = MostDelay + 34*24*time.Hour // how long the head of a removed run is kept
 )
 
-// Sweep removes the runs that ended longer ago than the Retention, with their streams. It returns how many it removed. What
-// it cannot finish, the next Sweep finishes.
+// Sweep removes the runs that ended longer ago than the Retention, with their streams. It returns how many it removed.
 //
-// First the head becomes a tombstone, so that nothing is added to the run any more. Then the rest is removed. A stream may
-// get a chunk that was decided on before. So all is removed once more when the tombstone goes, a day later.
+// First the head becomes a tombstone, so that nothing is added to the run any more. Then the rest is removed. A stream may get a
+// chunk that was decided on before, and Sweep may fail in between. So all that is left is removed a day later, by the first Sweep
+// that can. The tombstone stays for longer than a message may be delayed: without it, one that starts the run would create it anew.
 func (w *World) Sweep(ctx context.Context) (removed int, err error) {
 	now := w.now()
 	if w.retention > 0 {
@@ -41,17 +42,27 @@ func (w *World) Sweep(ctx context.Context) (removed int, err error) {
 		})
 	}
 	return removed, errors.Join(err,
-		w.expired(ctx, keys.WorldRunRemoved, now.Add(-remembered), func(ctx context.Context, key []byte, run string, h *head) error {
+		w.expired(ctx, keys.WorldRunRemoved, now.Add(-doubtful), func(ctx context.Context, key []byte, run string, h *head) error {
+			b := storage.Batch{Ops: []storage.Op{storage.Delete(key)}}
 			if h == nil || h.Removed == 0 {
-				return w.commitOrLeave(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(key)}})
+				return w.commitOrLeave(ctx, b)
 			}
-			unchanged := storage.Equal(keys.World(run), h.raw)
-			if err := w.removeRest(ctx, run, unchanged, nil); err != nil {
+			b.If = []storage.Condition{storage.Equal(keys.World(run), h.raw)}
+			err := w.removeRest(ctx, run, b.If[0], nil)
+			if err = errors.Join(err, put(&b, keys.WorldExpiry(keys.WorldRunKept, at(h.Removed), run), &mark{}, nil)); err != nil {
 				return err
 			}
-			return w.commitOrLeave(ctx, storage.Batch{If: []storage.Condition{unchanged}, Ops: []storage.Op{storage.Delete(unchanged.Key), storage.Delete(key)}})
+			return w.commitOrLeave(ctx, b)
 		}),
-		w.expired(ctx, keys.WorldStreamEarly, now.Add(-remembered), func(ctx context.Context, key []byte, run string, h *head) error {
+		w.expired(ctx, keys.WorldRunKept, now.Add(-remembered), func(ctx context.Context, key []byte, run string, h *head) error {
+			b := storage.Batch{Ops: []storage.Op{storage.Delete(key)}}
+			if h != nil && h.Removed > 0 {
+				b.If = []storage.Condition{storage.Equal(keys.World(run), h.raw)}
+				b.Ops = append(b.Ops, storage.Delete(b.If[0].Key))
+			}
+			return w.commitOrLeave(ctx, b)
+		}),
+		w.expired(ctx, keys.WorldStreamEarly, now.Add(-doubtful), func(ctx context.Context, key []byte, run string, h *head) error {
 			if h == nil {
 				absent := storage.Absent(keys.World(run))
 				if err := w.removeRest(ctx, run, absent, []storage.Op{storage.Delete(absent.Key)}); err != nil {

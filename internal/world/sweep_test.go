@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/world"
 	"github.com/weft-go/weft/internal/worldstream"
 	"github.com/weft-go/weft/storage"
@@ -51,8 +52,8 @@ func (c *client) full(run string, s *worldstream.Streams, n int) {
 
 const day = 24 * time.Hour
 
-// A run is removed when it ended longer ago than the retention, with all that it has. What is left tells for a day that it was
-// removed. One that has not ended stays.
+// A run is removed when it ended longer ago than the retention, with all that it has. What is left tells that it was removed, for as
+// long as a message may be delayed that starts the run. One that has not ended stays.
 func TestRetention(t *testing.T) {
 	now := time.Now().UnixMilli()
 	sweep := func(c *client, want int) {
@@ -119,9 +120,18 @@ func TestRetention(t *testing.T) {
 		if err != nil || len(runs.Data) != 1 {
 			t.Errorf("%d runs are listed, %v", len(runs.Data), err)
 		}
-		after(day + time.Minute)
+		for _, d := range []time.Duration{day + time.Minute, world.MostDelay} { // a message was delayed while the run was there
+			after(d)
+			sweep(c, 0)
+			same(t, what+": what is left of a run later", len(left(t, store)), stays+2)
+			sound(t, store)
+			if e := c.refused(409, "was removed", "wrun_1", world.RunStarted, "", order); e != nil {
+				same(t, "code", e.Code, world.CodeRunTerminal)
+			}
+		}
+		after(34 * day)
 		sweep(c, 0)
-		same(t, what+": what is left of a run a day later", len(left(t, store)), stays)
+		same(t, what+": what is left of a run in the end", len(left(t, store)), stays)
 		c.begin("wrun_1") // the id may be used again
 	}
 }
@@ -160,7 +170,8 @@ func TestEachCallOfASweepMayFail(t *testing.T) {
 				if _, err := after.Sweep(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				now += 2 * day.Milliseconds()
+				sound(t, inner)
+				now += 2 * world.MostDelay.Milliseconds()
 			}
 			if got := left(t, inner); len(got) != stays {
 				t.Fatalf("call %d (in the first sweep: %v), fault %d: left: %q", call, first, fault, got)
@@ -176,8 +187,70 @@ func TestEachCallOfASweepMayFail(t *testing.T) {
 	}
 }
 
-// A hook with the same id as one of a removed run stays. A chunk that came while its run was removed goes with the
-// tombstone. A stream whose run never came is removed after a day, and one whose run came is not.
+// Who reads a stream while it is removed gets a 404, also while some of it is left. Another missing chunk is damage, and an error of
+// the store is that.
+func TestAStreamIsReadWhileItIsRemoved(t *testing.T) {
+	now := time.Now().UnixMilli()
+	store := new(memory.Store)
+	c := open(t, store, clock(&now), func(o *world.Options) { o.Retention = day })
+	cut := false // the head of the run cannot be read behind the chunks
+	scans := 0
+	s := streams(t, storagetest.NewFaulty(store, func(call storagetest.Call) storagetest.Fault {
+		if call.Method == "Scan" {
+			scans++
+		}
+		if cut && scans > 0 && call.Method == "Get" && string(call.Key) == "world:wrun_1" {
+			return storagetest.ErrorBefore
+		}
+		return storagetest.None
+	}))
+	c.begin("wrun_1")
+	if _, err := s.Write(c.ctx, worldstream.Write{RunID: "wrun_1", Name: "words", Chunks: texts("1", "2", "3")}); err != nil {
+		t.Fatal(err)
+	}
+	c.must("wrun_1", world.RunCompleted, "", fields{"output": 1})
+	read := map[string]func() error{
+		"a reader": func() error {
+			_, err := s.Read(c.ctx, "wrun_1", "words", 0, func(uint64, []worldstream.Chunk) error { return nil })
+			return err
+		},
+		"a page": func() error { _, err := s.Chunks(c.ctx, "wrun_1", "words", world.Page{}); return err },
+	}
+	head, err := store.Get(c.ctx, keys.WorldStream("wrun_1", "words"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	do := func(op storage.Op) {
+		t.Helper()
+		if err := store.Commit(c.ctx, storage.Batch{Ops: []storage.Op{op}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(storage.Delete(keys.Chunk(keys.WorldChunksOf("wrun_1", "words"), 0)))
+	for what, f := range read {
+		if err := f(); !errors.Is(err, storage.ErrCorrupt) {
+			t.Errorf("%s of a damaged stream: %v", what, err)
+		}
+	}
+	for what, f := range read {
+		cut, scans = true, 0
+		if err := f(); !errors.Is(err, storagetest.ErrInjected) {
+			t.Errorf("%s of a damaged stream, whose run cannot be read: %v", what, err)
+		}
+		cut = false
+	}
+	now += 2 * day.Milliseconds()
+	if n, err := c.Sweep(c.ctx); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	do(storage.Put(keys.WorldStream("wrun_1", "words"), head)) // as if the sweep had not come so far
+	for _, f := range read {
+		refused(t, f(), 404, "Run not found: wrun_1")
+	}
+}
+
+// A hook with the same id as one of a removed run stays. A chunk that came while its run was removed goes a day
+// later. A stream whose run never came is removed after a day, and one whose run came is not.
 func TestWhatASweepLeavesAndFinds(t *testing.T) {
 	now := time.Now().UnixMilli()
 	store := new(memory.Store)
@@ -237,6 +310,9 @@ func TestWhatASweepLeavesAndFinds(t *testing.T) {
 		t.Fatalf("%d late chunks, %v", c.count("wchunk:wrun_1:"), err)
 	}
 	now += 2 * day.Milliseconds()
+	sweep()
+	same(t, "chunks of the removed run", c.count("wchunk:wrun_1:"), 0)
+	now += 2 * world.MostDelay.Milliseconds()
 	sweep()
 	same(t, "records of the removed run, and of the one that never came", c.count("wchunk:wrun_1:")+c.count("wstream:wrun_1:")+c.count("wsname:words:wrun_1")+c.count("world:wrun_1")+c.count("wchunk:wrun_never:")+c.count("wexp:"), 0)
 }

@@ -9,6 +9,7 @@ import (
 
 var (
 	decoder = must(cbor.DecOptions{MaxNestedLevels: 1000, MaxArrayElements: 1 << 24, MaxMapPairs: 1 << 24, DefaultMapType: nil}.DecMode())
+	few     = must(cbor.DecOptions{MaxArrayElements: 1000, MaxMapPairs: 1000}.DecMode()) // for what has few items, which it counts before it decodes any
 	encoder = must(cbor.EncOptions{Sort: cbor.SortBytewiseLexical, Time: cbor.TimeRFC3339Nano, TimeTag: cbor.EncTagRequired}.EncMode())
 )
 

@@ -24,6 +24,9 @@ const (
 	opsOfAnEnd   = 16
 )
 
+// MostDelay is the longest time for which a client may delay a message, or is told to wait: a year.
+const MostDelay = 366 * 24 * time.Hour
+
 // Options are settings of a World. nil means the defaults.
 type Options struct {
 	MaxEvents int // of a run, but for those that end it; zero means DefaultMaxEvents

@@ -649,6 +649,33 @@ func TestCalls(t *testing.T) {
 	c.refused(409, "exists", "wrun_1", "step_created", "step_1", object{"stepName": "pay", "input": 1})
 }
 
+// HEAD is answered as GET is.
+func TestHead(t *testing.T) {
+	rw := httptest.NewRecorder()
+	if serve(t).ServeHTTP(rw, httptest.NewRequest("HEAD", "/v1/world/deployment-id", nil)); rw.Code != 200 {
+		t.Errorf("got %d, want 200", rw.Code)
+	}
+}
+
+// A publication that is made again, behind the window of its key, gets the first answer.
+func TestAPublicationIsMadeAgain(t *testing.T) {
+	q, err := queue.New(queue.Config{Storage: new(memory.Store), Window: time.Nanosecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	c := &client{t: t, h: worldhttp.New(worldhttp.Config{Queue: q}), spec: 5}
+	publish := func(headers ...string) any {
+		time.Sleep(time.Millisecond)
+		return c.ok("queue/publish", object{"queueName": "q", "message": 1, "opts": object{"deploymentId": "blue", "idempotencyKey": "k"}}, headers...)["messageId"]
+	}
+	first := publish("Weft-Request", "r1")
+	c.same("made again", publish("Weft-Request", "r1", "Weft-Retry", "1"), first)
+	if again := publish("Weft-Request", "r1"); again == first {
+		t.Error("it does not say that it is made again, and was suppressed")
+	}
+}
+
 // Each write of an answer has a time limit: a client that reads nothing must not keep the server from stopping.
 func TestAnswersHaveATimeLimit(t *testing.T) {
 	c := &client{t: t, h: serve(t), spec: 5}

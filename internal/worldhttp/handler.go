@@ -178,7 +178,7 @@ func read(rw http.ResponseWriter, r *http.Request) (*call, error) {
 			return nil, invalid("Weft-Spec is a version, got %q", spec)
 		}
 	}
-	if r.Method == http.MethodGet {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return c, nil
 	}
 	var err error
@@ -200,8 +200,11 @@ func read(rw http.ResponseWriter, r *http.Request) (*call, error) {
 }
 
 // into decodes the call into v.
-func (c *call) into(v any) error {
-	if err := decoder.Unmarshal(c.body, v); err != nil {
+func (c *call) into(v any) error { return c.with(decoder, v) }
+
+// with decodes the call into v with a decoder.
+func (c *call) with(d cbor.DecMode, v any) error {
+	if err := d.Unmarshal(c.body, v); err != nil {
 		return invalid("The body does not have the fields of this call: %v", err)
 	}
 	return nil
@@ -401,10 +404,10 @@ type publishCall struct {
 	QueueName string          `json:"queueName"`
 	Message   cbor.RawMessage `json:"message"`
 	Opts      struct {
-		DeploymentID   string            `json:"deploymentId"`
-		IdempotencyKey string            `json:"idempotencyKey"`
-		Headers        map[string]string `json:"headers"`
-		DelaySeconds   float64           `json:"delaySeconds"`
+		DeploymentID   string          `json:"deploymentId"`
+		IdempotencyKey string          `json:"idempotencyKey"`
+		Headers        cbor.RawMessage `json:"headers"`
+		DelaySeconds   float64         `json:"delaySeconds"`
 	} `json:"opts"`
 }
 
@@ -421,7 +424,13 @@ func (s *server) publish(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := s.Queue.Publish(c, queue.Message{Queue: deployment, Name: in.QueueName, Body: in.Message, Headers: in.Opts.Headers, Key: in.Opts.IdempotencyKey, Delay: delay})
+	var headers map[string]string
+	if in.Opts.Headers != nil {
+		if err := few.Unmarshal(in.Opts.Headers, &headers); err != nil {
+			return nil, invalid("opts.headers: %v", err)
+		}
+	}
+	id, err := s.Queue.Publish(c, queue.Message{Queue: deployment, Name: in.QueueName, Body: in.Message, Headers: headers, Key: in.Opts.IdempotencyKey, Delay: delay, Request: c.request, Retry: c.retry})
 	return map[string]string{"messageId": id}, err
 }
 
@@ -488,14 +497,14 @@ type settleCall struct {
 // problem for each that is not. If there is one alone, the status is that of its problem.
 func (s *server) settle(c *call) (any, error) {
 	var in settleCall
-	if err := c.into(&in); err != nil {
+	if err := c.with(few, &in); err != nil {
 		return nil, err
 	}
 	deployment, err := s.of(c, in.DeploymentID)
 	if err != nil {
 		return nil, err
 	}
-	if len(in.Settlements) == 0 || len(in.Settlements) > 1000 {
+	if len(in.Settlements) == 0 || len(in.Settlements) > mostItems {
 		return nil, invalid("A call settles 1 to 1,000 deliveries, got %d", len(in.Settlements))
 	}
 	all := make([]queue.Settlement, len(in.Settlements))
@@ -544,7 +553,7 @@ func ActiveOr(ctx context.Context, id string, active func(context.Context) (stri
 
 // seconds returns a duration. It is at most a year.
 func seconds(name string, f float64) (time.Duration, error) {
-	if !(f >= 0 && f <= 366*24*3600) {
+	if !(f >= 0 && f <= world.MostDelay.Seconds()) {
 		return 0, invalid("%s is 0 to a year, got %v", name, f)
 	}
 	return time.Duration(f * float64(time.Second)), nil

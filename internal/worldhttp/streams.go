@@ -18,7 +18,7 @@ type streamCall struct {
 
 func (s *server) write(c *call) (any, error) {
 	var in streamCall
-	if err := c.into(&in); err != nil {
+	if err := c.with(few, &in); err != nil {
 		return nil, err
 	}
 	w := worldstream.Write{RunID: in.RunID, Name: in.Name, RequestID: c.request, Retry: c.retry}

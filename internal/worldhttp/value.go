@@ -19,6 +19,7 @@ import (
 var (
 	decoder = must(cbor.DecOptions{MaxNestedLevels: 1000, MaxArrayElements: 1 << 24, MaxMapPairs: 1 << 24}.DecMode())
 	lenient = must(cbor.DecOptions{MaxNestedLevels: 1000, MaxArrayElements: 1 << 24, MaxMapPairs: 1 << 24, UTF8: cbor.UTF8DecodeInvalid}.DecMode()) // for what is stored
+	few     = must(cbor.DecOptions{MaxNestedLevels: 1000, MaxArrayElements: mostItems, MaxMapPairs: mostItems}.DecMode())
 	encoder = must(cbor.EncOptions{Time: cbor.TimeRFC3339Nano, TimeTag: cbor.EncTagRequired}.EncMode())
 )
 
@@ -28,6 +29,9 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+// mostItems is the most that a list or a map has that is no payload. The decoder few counts them before it decodes any.
+const mostItems = 1000
 
 // What CBOR consists of.
 const (
@@ -113,9 +117,12 @@ func appendObject(b []byte, d *json.Decoder, depth int) ([]byte, error) {
 		if b, err = appendJSON(b, d, depth+1); err != nil {
 			return nil, err
 		}
+		if b[at]>>5 != majorText {
+			continue // not decoded, since that walks all of it
+		}
 		switch key {
 		case "__type":
-			_ = decoder.Unmarshal(b[at:], &typed) // what is no text stays ""
+			_ = decoder.Unmarshal(b[at:], &typed) // text can be decoded
 		case "data":
 			_ = decoder.Unmarshal(b[at:], &data)
 		}
@@ -209,7 +216,7 @@ func writeJSON(b *bytes.Buffer, raw []byte) (rest []byte, err error) {
 		b.WriteByte('}')
 		return end(inner), nil
 	case majorTag:
-		if n == 0 || n == 1 {
+		if content := inner[0] >> 5; (n == 0 || n == 1) && content != majorArray && content != majorMap && content != majorTag {
 			var t time.Time
 			if rest, err = decoder.UnmarshalFirst(raw, &t); err == nil {
 				writeText(b, t.UTC().Round(time.Millisecond).Format("2006-01-02T15:04:05.000Z07:00"))

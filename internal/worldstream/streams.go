@@ -578,7 +578,7 @@ func (s *Streams) Chunks(ctx context.Context, run, name string, p world.Page) (*
 	for size := 0; r.next < end && size < pageBytes; {
 		page, err := r.read(ctx, end)
 		if err != nil {
-			return nil, err
+			return nil, s.gone(ctx, run, err)
 		}
 		out.Data = append(out.Data, page...)
 		out.Tail = strconv.FormatUint(r.next-1, 10)
@@ -681,7 +681,7 @@ func (s *Streams) Read(ctx context.Context, run, name string, at int64, give fun
 				err = give(first, page)
 			}
 			if err != nil {
-				return r.next, s.gone(ctx, run, name, err)
+				return r.next, s.gone(ctx, run, err)
 			}
 		}
 		if state.Over {
@@ -693,13 +693,13 @@ func (s *Streams) Read(ctx context.Context, run, name string, at int64, give fun
 	}
 }
 
-// gone returns the error of a reader who has met err: a 404 if the stream was removed meanwhile.
-func (s *Streams) gone(ctx context.Context, run, name string, err error) error {
+// gone returns the error of who has met err in a stream: a 404 if its run was removed meanwhile.
+func (s *Streams) gone(ctx context.Context, run string, err error) error {
 	if !errors.Is(err, storage.ErrCorrupt) {
 		return err
 	}
-	if h, e := s.headOf(ctx, run, name); e != nil || h.Count == 0 {
-		return world.NotFound("Run", run)
+	if not := s.known(ctx, run); not != nil {
+		return not
 	}
 	return err
 }
