@@ -562,10 +562,13 @@ func crashedBulk(t *testing.T, do engine.Verb, commit int, fault storagetest.Fau
 	if do == engine.BulkSignal {
 		b.Signal = signal.Message{Name: "yes", Payload: "y"}
 	}
-	startBulk(t, p.Engine, "all", b)
+	starting, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	p.StartBulk(starting, "all", b, audit) // another commit may be the one at which the engine dies: then its answer is lost
+	cancel()
 	time.Sleep(500 * time.Millisecond)
 	p.kill()
 	p = boot(t, s, wf, leases)
+	startBulk(t, p.Engine, "all", b) // the same one
 	if i := whenEnded(t, p.Engine, "all"); i.Done != 3 || i.Refused != 0 {
 		t.Errorf("crash at commit %d: %+v", commit, i)
 	}
