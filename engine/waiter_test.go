@@ -152,14 +152,14 @@ func TestAttemptOfTheFirstLifeKeepsNoLaterOne(t *testing.T) {
 // A reset, or a takeover, by another engine ends the attempts of the engine that has lost the run, whether its function waits
 // for them or blocks. The cause is that of a lost lease, and not that of a termination.
 func TestCauseOfAnAttemptWhoseRunIsResetElsewhere(t *testing.T) {
-	for name, blocks := range map[string]bool{"waits": false, "blocks": true} {
+	for _, name := range []string{"waits", "blocks", "step"} {
 		t.Run(name, func(t *testing.T) {
 			onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 				s := store.Open(t)
 				defer s.Close()
 				hold := make(chan bool)
 				causes := make(chan error, 10)
-				work := &activity.Activity[int, int]{Name: "work", Run: func(ctx context.Context, n int) (int, error) {
+				until := func(ctx context.Context, n int) (int, error) {
 					select {
 					case <-ctx.Done():
 						causes <- context.Cause(ctx)
@@ -167,25 +167,35 @@ func TestCauseOfAnAttemptWhoseRunIsResetElsewhere(t *testing.T) {
 					case <-hold:
 						return n, nil
 					}
-				}}
+				}
+				work := &activity.Activity[int, int]{Name: "work", Run: until}
 				wf := flow("works", func(run *engine.Run) (string, error) {
 					if err := run.Sleep(time.Second); err != nil {
 						return "", err
+					}
+					if name == "step" { // nothing but a look at the run notices that another engine has it
+						_, err := engine.Step(run, "step", func(ctx context.Context) (int, error) { return until(ctx, 1) })
+						return "done", err
 					}
 					f := work.Go(run, 1)
 					if err := run.Sleep(time.Second); err != nil {
 						return "", err
 					}
-					if blocks {
+					if name == "blocks" {
 						<-hold
 					}
 					_, err := f.Get(run)
 					return "done", err
 				})
-				p := boot(t, s, wf)
+				full := func(c *engine.Config) { c.MaxRunsInMemory = 1 } // it does not claim the run again by itself
+				p := boot(t, sharing{s}, wf, leases, full)
 				h := start(t, wf, p, "o", "")
 				time.Sleep(5 * time.Second)
-				if err := made(t, s).Reset(ctx, "o", "1", audit); err != nil {
+				var other *process
+				if name == "step" {
+					other = boot(t, sharing{s}, wf, leases)
+				}
+				if err := made(t, sharing{s}).Reset(ctx, "o", "1", audit); err != nil {
 					t.Fatal(err)
 				}
 				if cause := <-causes; !errors.Is(cause, activity.ErrLeaseLost) || errors.Is(cause, activity.ErrTerminated) {
@@ -193,6 +203,9 @@ func TestCauseOfAnAttemptWhoseRunIsResetElsewhere(t *testing.T) {
 				}
 				close(hold)
 				result(t, h)
+				if other != nil {
+					other.stop(t)
+				}
 				p.stop(t)
 			})
 		})
