@@ -12,6 +12,9 @@ import (
 // MaxQueueKey is the maximum length of the key that deduplicates messages.
 const MaxQueueKey = 512
 
+// MaxRequestID is the maximum length of the name of a call, by which a repetition of it is known.
+const MaxRequestID = 200
+
 // QueueMessage is the key of a message of a queue: wmsg:{queue}:{id}.
 func QueueMessage(queue, id string) []byte { return key("wmsg:", queue, id) }
 

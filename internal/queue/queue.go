@@ -26,7 +26,6 @@ const (
 // The most that a message may have, in bytes.
 const (
 	maxName    = 1000
-	maxRequest = 200
 	maxHeaders = 12 << 10 // with the colon, the blank and the line feed of each; a server of Node takes 16 KiB, in which others are, too
 )
 
@@ -168,8 +167,8 @@ func (m *Message) check() error {
 		return fmt.Errorf("%w: publish to %q: the name of a message has 1 to %d bytes, got %d", ErrInvalid, m.Queue, maxName, len(m.Name))
 	case len(m.Key) > keys.MaxQueueKey:
 		return fmt.Errorf("%w: publish to %q: a key has at most %d bytes, got %d", ErrInvalid, m.Queue, keys.MaxQueueKey, len(m.Key))
-	case len(m.Request) > maxRequest:
-		return fmt.Errorf("%w: publish to %q: the name of a call has at most %d bytes, got %d", ErrInvalid, m.Queue, maxRequest, len(m.Request))
+	case len(m.Request) > keys.MaxRequestID:
+		return fmt.Errorf("%w: publish to %q: the name of a call has at most %d bytes, got %d", ErrInvalid, m.Queue, keys.MaxRequestID, len(m.Request))
 	case !fit:
 		return fmt.Errorf("%w: publish to %q: a header has a name or a value that HTTP does not carry", ErrInvalid, m.Queue)
 	case size > maxHeaders:

@@ -104,9 +104,11 @@ func (k *keeper) decideAll(ctx context.Context, l *list, entries []storage.Entry
 		return nil, ctx.Err()
 	}
 	var failures reads.Failures
-	several := false
+	var several error
 	for i, r := range all {
-		several = failures.End(ctx, entries[i].Key, errs[i]) || several
+		if failures.End(ctx, entries[i].Key, errs[i]) {
+			several = failures.First
+		}
 		switch {
 		case errs[i] != nil: // it is tried again when the list begins again
 			id, _ := journal.OpenRow(entries[i]) // it can be read: decide has looked behind it
@@ -115,10 +117,7 @@ func (k *keeper) decideAll(ctx context.Context, l *list, entries []storage.Entry
 			decided = append(decided, r)
 		}
 	}
-	if several {
-		return decided, failures.First
-	}
-	return decided, nil
+	return decided, several
 }
 
 // decide decides whether the workflow of an entry is removed. It returns nil if it stays, for now.

@@ -75,8 +75,8 @@ func (r *Request) check() (data, error) {
 		return nil, Invalid("runId is required")
 	case len(r.RunID) > keys.MaxID, len(r.Correlation) > keys.MaxID, len(r.ResumeID) > keys.MaxID:
 		return nil, Invalid("An id has at most %d bytes", keys.MaxID)
-	case len(r.RequestID) > MaxRequestID:
-		return nil, Invalid("The id of a request has at most %d bytes", MaxRequestID)
+	case len(r.RequestID) > keys.MaxRequestID:
+		return nil, Invalid("The id of a request has at most %d bytes", keys.MaxRequestID)
 	case !utf8.ValidString(r.RunID), !utf8.ValidString(r.Correlation), !utf8.ValidString(r.ResumeID), !utf8.ValidString(r.RequestID):
 		return nil, Invalid("An id must be valid UTF-8: one of the run, the correlation, the resumption or the request is not")
 	case r.Spec < 0 || r.Spec > 1000:

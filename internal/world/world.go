@@ -17,8 +17,7 @@ const (
 )
 
 const (
-	maxWorkflow  = 512 // bytes of the name of a workflow or a step
-	MaxRequestID = 200
+	maxWorkflow  = 512  // bytes of the name of a workflow or a step
 	bytesOfAHook = 4096 // that the end of a run has at most for each of its open hooks
 	opsOfAHook   = 6    // operations that the end of a run has for each of its open hooks, and conditions
 	opsOfAnEnd   = 16

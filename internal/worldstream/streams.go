@@ -143,8 +143,8 @@ func (s *Streams) Write(ctx context.Context, w Write) (*Written, error) {
 		return nil, err
 	}
 	switch {
-	case len(w.RequestID) > world.MaxRequestID:
-		return nil, world.Invalid("The id of a request has at most %d bytes", world.MaxRequestID)
+	case len(w.RequestID) > keys.MaxRequestID:
+		return nil, world.Invalid("The id of a request has at most %d bytes", keys.MaxRequestID)
 	case !utf8.ValidString(w.RequestID): // no record can have it
 		return nil, world.Invalid("The id of a request must be valid UTF-8, got %q", w.RequestID)
 	}
