@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
@@ -45,22 +46,12 @@ func (e *Engine) In(tx storage.Tx) *Tx {
 	switch {
 	case e.config.Ownership == OwnershipSingleOwner:
 		t.refused = fmt.Errorf("%w: a transaction of the host with a %s engine", ErrNotApplicable, OwnershipSingleOwner)
-	case !wraps(e.config.Storage, tx.Base()):
+	case payload.IsNil(tx):
+		t.refused = fmt.Errorf("%w: the transaction is nil", ErrNotApplicable)
+	case storage.Innermost(tx.Base()) != storage.Innermost(e.config.Storage):
 		t.refused = fmt.Errorf("%w: the transaction is on another store than the engine", ErrNotApplicable)
 	}
 	return t
-}
-
-// wraps reports whether inner is s, or a store that s wraps.
-func wraps(s, inner storage.Storage) bool {
-	for s != inner {
-		w, ok := s.(storage.Wrapper)
-		if !ok {
-			return false
-		}
-		s = w.Unwrap()
-	}
-	return true
 }
 
 // StartWorkflow stages a start.

@@ -4,13 +4,17 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/stage"
 	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/sqlite"
+	"github.com/weft-go/weft/storage/storagetest"
 )
 
 // hosted is a store in an SQLite database of a host, and the host's own pool.
@@ -92,7 +96,7 @@ func TestStagedInTheHostsTransaction(t *testing.T) {
 	}
 }
 
-// A transaction on another store is no transaction of this engine's.
+// A transaction on another store is no transaction of this engine's, nor is none. A store and its wrapper are one.
 func TestTransactionOfAnotherStoreIsRefused(t *testing.T) {
 	one, err := sqlite.Open(filepath.Join(t.TempDir(), "1"), nil)
 	if err != nil {
@@ -104,13 +108,25 @@ func TestTransactionOfAnotherStoreIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer two.Close()
-	eng, err := engine.New(engine.Config{Storage: one})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer eng.Close()
-	if _, err := eng.In(two.WithTx(nil)).StartWorkflow(t.Context(), &engine.StartRequest{Workflow: "w", ID: "1"}); !errors.Is(err, engine.ErrNotApplicable) {
-		t.Errorf("got %v, want ErrNotApplicable", err)
+	wrapped := storagetest.NewFaulty(one, func(storagetest.Call) storagetest.Fault { return storagetest.None })
+	for i, s := range []storage.Storage{one, wrapped} {
+		eng, err := engine.New(engine.Config{Storage: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer eng.Close()
+		for name, tx := range map[string]storage.Tx{"another": two.WithTx(nil), "none": nil} {
+			r := &engine.StartRequest{Workflow: "w", ID: "1"}
+			if _, err := eng.In(tx).StartWorkflow(t.Context(), r); !errors.Is(err, engine.ErrNotApplicable) {
+				t.Errorf("%d: in a transaction on %s store: got %v, want ErrNotApplicable", i, name, err)
+			}
+		}
+		for j, on := range []storage.Storage{one, wrapped} {
+			r := &engine.StartRequest{Workflow: "w", ID: fmt.Sprint(i, j)}
+			if _, err := eng.In(stage.New(on)).StartWorkflow(t.Context(), r); err != nil {
+				t.Errorf("%d: in a transaction on its store: %d: %v", i, j, err)
+			}
+		}
 	}
 }
 

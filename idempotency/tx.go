@@ -28,22 +28,10 @@ import (
 // COMMITTED, PostgreSQL aborts the transaction where another one had the key.
 func (l *Ledger) In(tx storage.Tx) *Ledger {
 	in := &Ledger{core: l.core, on: tx, tx: true}
-	if payload.IsNil(tx) || !wraps(l.store, tx.Base()) {
+	if payload.IsNil(tx) || storage.Innermost(tx.Base()) != storage.Innermost(l.store) {
 		in.refused = ErrOtherStore
 	}
 	return in
-}
-
-// wraps reports whether inner is s, or a store that s wraps.
-func wraps(s, inner storage.Storage) bool {
-	for s != inner {
-		w, ok := s.(storage.Wrapper)
-		if !ok {
-			return false
-		}
-		s = w.Unwrap()
-	}
-	return true
 }
 
 // refusals is how often a claim in a transaction is decided anew. Each time somebody else has changed the key meanwhile.

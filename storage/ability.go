@@ -16,6 +16,18 @@ type Wrapper interface {
 	Unwrap() Storage
 }
 
+// Innermost returns the store that s wraps in the end, or s. Two stores have the same data if they have the same
+// innermost store.
+func Innermost(s Storage) Storage {
+	for {
+		w, ok := s.(Wrapper)
+		if !ok {
+			return s
+		}
+		s = w.Unwrap()
+	}
+}
+
 // As returns the outermost store in s's chain of wrappers that is a T. It is the
 // way to find an optional interface of a store.
 func As[T any](s Storage) (T, bool) {

@@ -3,7 +3,6 @@ package storage
 import (
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // Capabilities declare what a store supports. The zero value claims nothing.
@@ -80,15 +79,7 @@ func Require(s Storage, feature, capability string) error {
 }
 
 // Adapter returns the type name of the innermost store, for messages: "*sqlite.Store".
-func Adapter(s Storage) string {
-	for {
-		w, ok := s.(Wrapper)
-		if !ok {
-			return strings.TrimSpace(fmt.Sprintf("%T", s))
-		}
-		s = w.Unwrap()
-	}
-}
+func Adapter(s Storage) string { return fmt.Sprintf("%T", Innermost(s)) }
 
 // A CapabilityError means that a store does not support what a feature needs. It
 // wraps errors.ErrUnsupported.

@@ -161,21 +161,10 @@ func (w *World) Handler() http.Handler {
 func (w *World) In(tx storage.Tx) *World {
 	in := *w
 	in.in, in.tx, in.log = true, tx, w.log.In(tx)
-	if tx == nil || innermost(tx.Base()) != innermost(w.store) {
+	if tx == nil || storage.Innermost(tx.Base()) != storage.Innermost(w.store) {
 		in.refused = ErrOtherStore
 	}
 	return &in
-}
-
-// innermost returns the store that s wraps, or s.
-func innermost(s storage.Storage) storage.Storage {
-	for {
-		w, ok := s.(storage.Wrapper)
-		if !ok {
-			return s
-		}
-		s = w.Unwrap()
-	}
 }
 
 // A Message is what Publish publishes.
