@@ -6,7 +6,8 @@ import (
 )
 
 // Capabilities declare what a store supports. The zero value claims nothing.
-// Correctness depends on these claims. storagetest tests them, but for Durable: it cannot cut the power.
+// Correctness depends on these claims. storagetest tests what one process can see of them. It cannot cut the power, end the
+// process in the middle of a batch, or look from another process.
 type Capabilities struct {
 	// ConditionalBatch: checking the conditions and applying the batch is one
 	// atomic step. A store without it refuses a batch that has conditions with

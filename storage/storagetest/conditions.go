@@ -3,6 +3,7 @@ package storagetest
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/weft-go/weft/storage"
 )
@@ -17,14 +18,17 @@ func equalHolds(t *trial) {
 }
 
 func equalFails(t *trial) {
-	t.put("a=1", "empty=", "text=Value", "\xff=\xff")
+	long := strings.Repeat("v", large)
+	t.put("a=1", "empty=", "long="+long, "text=Value", "\xff=\xff")
 	for _, c := range []storage.Condition{
 		equal("text", "value"), equal("text", "Value "), equal("\xff", "\xfe"), equal("\xff", "\ufffd"), // for who compares text
 		equal("a", "2"), equal("a", "1\x00"), equal("a", ""), equal("a", "11"), equal("empty", "\x00"),
 		equal("missing", ""), storage.Equal([]byte("missing"), nil), equal("missing", "1"),
+		equal("long", long[1:]+"w"), equal("long", long[1:]), equal("long", long+"v"), // for who compares prefixes
 	} {
 		t.conflict(then(when(c), put("b", "1")))
 	}
+	t.commit(then(when(equal("long", long)), del("long")))
 	t.holds("a=1", "empty=", "text=Value", "\xff=\xff")
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
-// The whole test of an adapter is this call.
+// This call tests what one process can see of an adapter. What remains is in CONTRIBUTING.md.
 func ExampleRun() {
 	_ = func(t *testing.T) {
 		storagetest.Run(t, storagetest.Adapter{

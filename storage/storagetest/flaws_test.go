@@ -296,6 +296,18 @@ var flaws = []flaw{
 			return s.Storage.Commit(ctx, b)
 		}
 	}, nil},
+	{"compares the first 4096 bytes of values", []string{"EqualFails"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			b.If = slices.Clone(b.If)
+			for i, c := range b.If {
+				v, err := s.Storage.Get(ctx, c.Key)
+				if c.Kind == storage.IsEqual && err == nil && bytes.Equal(v[:min(len(v), 4096)], c.Value[:min(len(c.Value), 4096)]) {
+					b.If[i].Value = v
+				}
+			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
 	{"remembers that a key was deleted", []string{"AbsentHolds"}, func(s *flawed) {
 		var deleted sync.Map
 		s.commit = func(ctx context.Context, b storage.Batch) error {
@@ -767,6 +779,25 @@ var flaws = []flaw{
 			mu.Lock()
 			defer mu.Unlock()
 			return write(ctx, b)
+		}
+	}),
+	spoilOpenings("shows other openings half of a batch", []string{"BatchIsSeenWholeByOpenings", "RangeIsReplacedWholeOfOpenings"}, func(s *flawed) {
+		var mu sync.RWMutex
+		s.scan = func(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+			mu.RLock()
+			defer mu.RUnlock()
+			return s.Storage.Scan(ctx, r)
+		}
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, o := range b.Ops {
+				if err := s.Storage.Commit(ctx, storage.Batch{If: b.If, Ops: []storage.Op{o}}); err != nil {
+					return err
+				}
+				runtime.Gosched()
+			}
+			return nil
 		}
 	}),
 	spoilOpenings("claims no readAfterWrite and judges conditions late", []string{"OneAbsentWinsOfOpenings", "OneEqualWinsOfOpenings",

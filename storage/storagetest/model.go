@@ -147,7 +147,7 @@ func (d dice) batch(m model) storage.Batch {
 func (d dice) condition(key string, m model) storage.Condition {
 	value, there := m[key]
 	if d.IntN(5) == 0 { // by chance
-		there = !there
+		there = d.IntN(2) == 0
 		value = d.value()
 	}
 	switch {

@@ -118,6 +118,8 @@ var rules = []rule{
 	{"OneEqualWinsOfOpenings", "of concurrent batches of two openings that require one value and change it, one is applied", []string{conditionalBatch}, onTwoOpenings(oneEqualWins)},
 	{"LaterSeesEarlierOfOpenings", "a condition that an acknowledged batch of another opening made true holds", []string{conditionalBatch}, onTwoOpenings(laterSeesEarlier)},
 	{"OpeningsInterleaveSerially", "concurrent batches of two openings have the result of one after the other", []string{conditionalBatch, atomicBatch, readAfterWrite}, onTwoOpenings(batchesInterleaveSerially)},
+	{"BatchIsSeenWholeByOpenings", "a page of one opening shows all of a batch of another or none of it", []string{atomicBatch, scanConsistency}, onTwoOpenings(batchIsSeenWhole)},
+	{"RangeIsReplacedWholeOfOpenings", "a page of one opening shows all of another's DeleteRange and the puts after it, or none", []string{atomicBatch, scanConsistency}, onTwoOpenings(rangeIsReplacedWhole)},
 	{"SomeSerialOrderOfOpenings", "concurrent batches of two openings have the result of some serial order", []string{conditionalBatch, atomicBatch, readAfterWrite, scanConsistency}, onTwoOpenings(someSerialOrder)},
 	{"SessionIsProven", "a session of a storage.Prover has not ended before its Close, also if its store is closed, and has ended soon after it", nil, sessionIsProven},
 }
