@@ -35,8 +35,14 @@ func newHook(l *idempotency.Ledger, to signal.Sender, secret string) (http.Handl
 func parse(_ http.Header, body []byte) (webhook.Event, Event, error) {
 	var e Event
 	err := json.Unmarshal(body, &e)
+	if err == nil && e.Payment == "" { // SendWithStart would make up an id for its workflow
+		err = errors.New("the event has no payment")
+	}
 	return webhook.Event{ID: e.ID}, e, err
 }
+
+// workflowID is the id of the workflow of a payment. Without the prefix, an event could name the workflow of something else.
+func workflowID(payment string) string { return "payment-" + payment }
 
 // accept returns the effect of an event: its payment's workflow has it, and was started if it
 // was the first. The event's ID is the signal's ID, so a repetition after a crash does no harm.
@@ -46,7 +52,7 @@ func accept(to signal.Sender) *idempotency.Effect[Event, signal.Accepted] {
 		OnAbandoned: idempotency.TakeOver,
 		EffectID:    func(_ Event, a signal.Accepted) string { return a.SignalStorageKey },
 		Run: func(ctx context.Context, e Event) (signal.Accepted, error) {
-			accepted, err := happened.SendWithStart(ctx, to, payment.Request(e.Payment, e.Payment), e, &signal.Options{ID: e.ID})
+			accepted, err := happened.SendWithStart(ctx, to, payment.Request(workflowID(e.Payment), e.Payment), e, &signal.Options{ID: e.ID})
 			if status(err) != http.StatusServiceUnavailable {
 				err = activity.NoEffect(err) // it was refused
 			}

@@ -114,7 +114,7 @@ func run(ctx context.Context, path string) error {
 		return err
 	}
 	for _, id := range payments {
-		got, err := payment.Handle(eng, id).Result(ctx)
+		got, err := payment.Handle(eng, workflowID(id)).Result(ctx)
 		if err != nil {
 			return err
 		}

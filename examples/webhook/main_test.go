@@ -54,7 +54,7 @@ func openedWith(t *testing.T, s *memory.Store, to signal.Sender) (*idempotency.L
 	}
 }
 
-// SIG-10: an event whose ID is no string is refused like one whose ID is empty, and nothing
+// SIG-10: an event whose ID is no string is refused like one whose ID is empty, and one that names no payment. Nothing
 // is written.
 func TestIDThatIsNoString(t *testing.T) {
 	_, _, s, deliver := opened(t)
@@ -67,12 +67,16 @@ func TestIDThatIsNoString(t *testing.T) {
 		return n
 	}
 	before := count()
+	bodies := []string{`{"ID":"evt_1","Cents":100}`}
 	for _, id := range []string{`""`, "5", "true", `["evt_1"]`, `{"id":"evt_1"}`} {
-		if w := deliver(`{"ID":` + id + `,"Payment":"pay-1","Cents":100}`); w.Code != http.StatusBadRequest {
-			t.Errorf("ID %s: %d %s, want %d", id, w.Code, w.Body, http.StatusBadRequest)
+		bodies = append(bodies, `{"ID":`+id+`,"Payment":"pay-1","Cents":100}`)
+	}
+	for _, body := range bodies {
+		if w := deliver(body); w.Code != http.StatusBadRequest {
+			t.Errorf("%s: %d %s, want %d", body, w.Code, w.Body, http.StatusBadRequest)
 		}
 		if after := count(); after != before {
-			t.Errorf("ID %s: %d records were written", id, after-before)
+			t.Errorf("%s: %d records were written", body, after-before)
 		}
 	}
 }
@@ -98,7 +102,7 @@ func TestDeliveredAgain(t *testing.T) {
 		if n == 0 {
 			first = a
 		}
-		if a != first || !a.Accepted || a.WorkflowID != "pay-1" || a.SignalID != "evt_1" || a.AcceptedAt.IsZero() {
+		if a != first || !a.Accepted || a.WorkflowID != workflowID("pay-1") || a.SignalID != "evt_1" || a.AcceptedAt.IsZero() {
 			t.Errorf("delivery %d: %+v, first %+v", n+1, a, first)
 		}
 		if answer.EffectID != first.SignalStorageKey {
@@ -108,11 +112,11 @@ func TestDeliveredAgain(t *testing.T) {
 	}
 	id := "evt_1"
 	event := Event{ID: "evt_1", Payment: "pay-1", Cents: 100}
-	typed, err := happened.Send(t.Context(), eng, "pay-1", event, &signal.Options{ID: id})
+	typed, err := happened.Send(t.Context(), eng, workflowID("pay-1"), event, &signal.Options{ID: id})
 	if typed.Repeated = false; err != nil || typed != first {
 		t.Errorf("with types: %+v, %v, first %+v", typed, err, first)
 	}
-	untyped, err := eng.SendSignal(t.Context(), signal.Message{WorkflowID: "pay-1", Name: "happened", ID: &id, Payload: json.RawMessage(`{"ID":"evt_1", "Payment":"pay-1", "Cents":100, "Of":0}`)})
+	untyped, err := eng.SendSignal(t.Context(), signal.Message{WorkflowID: workflowID("pay-1"), Name: "happened", ID: &id, Payload: json.RawMessage(`{"ID":"evt_1", "Payment":"pay-1", "Cents":100, "Of":0}`)})
 	if untyped.Repeated = false; err != nil || untyped != first {
 		t.Errorf("without: %+v, %v, first %+v", untyped, err, first)
 	}
@@ -133,7 +137,7 @@ func TestSignature(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	hook.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{"ID":"evt_1","Payment":"pay-1","Cents":100}`)))
-	if _, err := payment.Handle(eng, "pay-1").Describe(t.Context()); w.Code != http.StatusUnauthorized || !errors.Is(err, engine.ErrNotFound) {
+	if _, err := payment.Handle(eng, workflowID("pay-1")).Describe(t.Context()); w.Code != http.StatusUnauthorized || !errors.Is(err, engine.ErrNotFound) {
 		t.Errorf("%d, and the workflow: %v; want 401 and none", w.Code, err)
 	}
 }
