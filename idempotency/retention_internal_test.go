@@ -379,6 +379,40 @@ func TestSweepGoesOn(t *testing.T) {
 	})
 }
 
+// A muted store does not answer a Get once it is mute.
+type muted struct {
+	*watched
+	mute  atomic.Bool
+	asked atomic.Int64 // while mute
+}
+
+func (m *muted) Get(ctx context.Context, key []byte) ([]byte, error) {
+	if !m.mute.Load() {
+		return m.watched.Get(ctx, key)
+	}
+	m.asked.Add(1)
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// A sweep that is cut off by the end of the ledger says of no key that it cannot be forgotten.
+func TestSweepIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, log := &muted{watched: newWatched()}, new(texts)
+		l := opens(t, s, log, nil)
+		for i := range 2 * sweepReads {
+			ended(nil).Do(t.Context(), l, keyNumber(i), 1)
+		}
+		s.mute.Store(true)
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		l.Close()
+		if n := log.count("cannot be forgotten"); n > 0 || s.asked.Load() < sweepReads {
+			t.Errorf("told of %d keys, after %d reads", n, s.asked.Load())
+		}
+	})
+}
+
 // Section 3, section 7: the clock jumps by 1 h, 1 d, to 1970, to 2200, in the first minute or later: nothing is forgotten, an error is logged, and no
 // live claim is lost. What is sealed meanwhile is not forgotten when the clock is right again.
 func TestClockJumps(t *testing.T) {

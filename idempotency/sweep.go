@@ -9,6 +9,7 @@ import (
 	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 )
@@ -65,11 +66,13 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 	var expiring [][]byte
 	judge := func() error {
 		for i, f := range l.forgettingAll(ctx, expiring) {
-			if f.err != nil {
+			switch {
+			case record.Damaged(f.err):
 				l.config.Logger.Error("idempotency: a key that is due cannot be forgotten", "key", string(expiring[i]), "error", f.err)
 				continue
-			}
-			if f.change == nil {
+			case f.err != nil:
+				return f.err
+			case f.change == nil:
 				continue
 			}
 			if err := add(f.change); err != nil {

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -96,6 +97,23 @@ func TestDeadHolderIsBuriedTwice(t *testing.T) {
 				t.Errorf("%s: %v, %v", name, since, err)
 			}
 		}
+	}
+}
+
+// A lease that the store does not remove is no damaged one: who judges all of them is told.
+func TestStoreThatDoesNotBury(t *testing.T) {
+	s := new(memory.Store)
+	before, end := opens(t, s, "before")
+	owns(t, before)
+	end()
+	hs, _ := opens(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+		if c.Method == "Commit" {
+			return storagetest.ErrorBefore
+		}
+		return storagetest.None
+	}), "alone")
+	if _, err := hs.ObserveAll(t.Context()); !errors.Is(err, storagetest.ErrInjected) {
+		t.Errorf("ObserveAll: %v, want the store's error", err)
 	}
 }
 

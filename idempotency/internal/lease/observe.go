@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
 )
@@ -133,8 +134,11 @@ func (hs *Holders) ObserveAll(ctx context.Context) (compared bool, err error) {
 			there[id] = true
 			_, err = hs.observe(ctx, id, e.Key, e.Value, false)
 		}
-		if err != nil {
+		switch {
+		case record.Damaged(err):
 			hs.Logger.Error("idempotency: a holder's lease cannot be judged", "key", string(e.Key), "error", err)
+		case err != nil:
+			return false, err
 		}
 	}
 	hs.mu.Lock()
