@@ -85,7 +85,7 @@ func problemOf(err error, conflicts idempotency.ConflictPolicy) *problem {
 		}
 		return p
 	case *idempotency.InProgressError:
-		return newProblem(conflicted, "idempotency_in_progress", sameKey, "The first request with this key is in progress.").after(e.RetryAfter)
+		return newProblem(conflicted, "idempotency_in_progress", sameKey, "The first request with this key is in progress.").after(e.RetryAfter).because(e.Err)
 	case *idempotency.FenceLostError:
 		return newProblem(conflicted, "idempotency_in_progress", sameKey, "Another process has taken the request over.").after(0)
 	case *idempotency.IndeterminateError:

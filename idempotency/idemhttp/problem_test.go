@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,8 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/idempotency/idemhttp"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
 )
 
 // FEN-47: a handler passes the error of a Do inside it to Fail. What it answers is not stored: a repetition asks
@@ -336,7 +339,13 @@ func TestExemptInAGuard(t *testing.T) {
 // Panics of handlers and errors of the store are logged, with what the client does not see.
 func TestLog(t *testing.T) {
 	var log bytes.Buffer
-	l := open(t, idempotency.Config{})
+	var full atomic.Bool
+	l := open(t, idempotency.Config{Storage: storagetest.NewFaulty(new(memory.Store), func(c storagetest.Call) storagetest.Fault {
+		if full.Load() && c.Method == "Commit" {
+			return storagetest.ErrorBefore
+		}
+		return storagetest.None
+	})})
 	g, err := idemhttp.New(idemhttp.Config{Ledger: l, Tenant: shopOf, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -347,14 +356,18 @@ func TestLog(t *testing.T) {
 			panic("nil map")
 		case "/abort":
 			panic(http.ErrAbortHandler)
+		case "/done":
+			full.Store(true)
+			return
 		}
 		idemhttp.Fail(w, r, errors.New("disk is full"))
 	}))}
-	for _, c := range []struct{ path, want string }{{"/panic", "nil map"}, {"/abort", ""}, {"/fail", "disk is full"}} {
+	for _, c := range []struct{ path, want string }{{"/panic", "nil map"}, {"/abort", ""}, {"/fail", "disk is full"}, {"/done", storagetest.ErrInjected.Error()}} {
 		log.Reset()
 		s.do(call{path: c.path})
 		if got := log.String(); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: the log is %q, want %q", c.path, got, c.want)
 		}
 	}
+	full.Store(false) // otherwise the ledger tries on
 }
