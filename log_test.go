@@ -15,18 +15,20 @@ import (
 	"testing"
 )
 
-// TestLogTable compares the tables of messages and attributes in docs/guides/monitoring.md with
+// TestLogTable compares the tables of messages and attributes in the guides with
 // what the code logs. So every message is a constant.
 func TestLogTable(t *testing.T) {
-	logTable(t, "What is logged", "weft: ", 50, 20, "engine", "internal", "storage", "activity", "signal", "fence", "future", "checkpoint")
-	logTable(t, "What a control plane and a world log", "", 12, 10, "control", "world")
+	const monitoring = "docs/guides/monitoring.md"
+	logTable(t, monitoring, "What is logged", "weft: ", 50, 20, "engine", "internal", "storage", "activity", "signal", "fence", "future", "checkpoint")
+	logTable(t, monitoring, "What a control plane and a world log", "", 12, 10, "control", "world")
+	logTable(t, "docs/guides/idempotency.md", "Metrics and logs", "", 17, 15, "idempotency")
 }
 
-// logTable compares the tables of a section with what some directories log. Each message begins with prefix, which the table
+// logTable compares the tables of a section of a guide with what some directories log. Each message begins with prefix, which the table
 // leaves out. It fails if there are fewer messages or attributes in the code than there must be.
-func logTable(t *testing.T, heading, prefix string, leastMessages, leastKeys int, dirs ...string) {
+func logTable(t *testing.T, file, heading, prefix string, leastMessages, leastKeys int, dirs ...string) {
 	t.Helper()
-	guide, err := os.ReadFile("docs/guides/monitoring.md")
+	guide, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,17 +68,17 @@ func logTable(t *testing.T, heading, prefix string, leastMessages, leastKeys int
 						keys[key] = true
 					}
 				}
-				if !logs(call) {
+				level, args := logs(call)
+				if level == "" {
 					return true
 				}
-				level := call.Fun.(*ast.SelectorExpr).Sel.Name
-				message, ok := text(call.Args[0])
+				message, ok := text(args[0])
 				rest, prefixed := strings.CutPrefix(message, prefix)
 				if !ok || !prefixed {
 					t.Errorf("%s: the message of a log call is not a constant that begins with %q", files.Position(call.Pos()), prefix)
 				}
 				messages[level+" "+rest] = true
-				for _, key := range attributesOf(call) {
+				for _, key := range attributesOf(args[1:], call.Ellipsis.IsValid()) {
 					keys[key] = true
 				}
 				return true
@@ -90,32 +92,39 @@ func logTable(t *testing.T, heading, prefix string, leastMessages, leastKeys int
 	if len(messages) < leastMessages || len(keys) < leastKeys {
 		t.Fatalf("found %d messages and %d attributes in %v", len(messages), len(keys), dirs)
 	}
-	differ(t, "message", messages, documented)
-	differ(t, "attribute", keys, attributes)
+	differ(t, file, "message", messages, documented)
+	differ(t, file, "attribute", keys, attributes)
 }
 
-func differ(t *testing.T, what string, code, guide map[string]bool) {
+func differ(t *testing.T, file, what string, code, guide map[string]bool) {
 	t.Helper()
 	for _, s := range slices.Sorted(maps.Keys(code)) {
 		if !guide[s] {
-			t.Errorf("%s in the code, and not in docs/guides/monitoring.md: %s", what, s)
+			t.Errorf("%s in the code, and not in %s: %s", what, file, s)
 		}
 	}
 	for _, s := range slices.Sorted(maps.Keys(guide)) {
 		if !code[s] {
-			t.Errorf("%s in docs/guides/monitoring.md, and not in the code: %s", what, s)
+			t.Errorf("%s in %s, and not in the code: %s", what, file, s)
 		}
 	}
 }
 
-// logs reports whether a call logs: it calls a method that is named like a level, of something
-// that is named like a logger.
-func logs(call *ast.CallExpr) bool {
+// logs returns the level of a call that logs, and its arguments from the message on. Such a call is that of a method which is
+// named like a level, with or without Context, of something that is named like a logger. Of another call the level is "".
+func logs(call *ast.CallExpr) (level string, args []ast.Expr) {
 	f, ok := call.Fun.(*ast.SelectorExpr)
-	if !ok || !slices.Contains([]string{"Debug", "Info", "Warn", "Error"}, f.Sel.Name) || len(call.Args) == 0 {
-		return false
+	if !ok || !isLogger(f.X) {
+		return "", nil
 	}
-	return isLogger(f.X)
+	level, withContext := strings.CutSuffix(f.Sel.Name, "Context")
+	if args = call.Args; withContext && len(args) > 0 {
+		args = args[1:]
+	}
+	if !slices.Contains([]string{"Debug", "Info", "Warn", "Error"}, level) || len(args) == 0 {
+		return "", nil
+	}
+	return level, args
 }
 
 func isLogger(e ast.Expr) bool {
@@ -132,10 +141,9 @@ func isLogger(e ast.Expr) bool {
 }
 
 // attributesOf returns the keys of the attributes that a call passes: those after its message,
-// and those that it appends to others.
-func attributesOf(call *ast.CallExpr) (keys []string) {
-	args := call.Args[1:]
-	if call.Ellipsis.IsValid() {
+// and those that it appends to others, if it passes a slice.
+func attributesOf(args []ast.Expr, slice bool) (keys []string) {
+	if slice {
 		more, ok := args[len(args)-1].(*ast.CallExpr)
 		if !ok {
 			return nil

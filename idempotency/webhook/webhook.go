@@ -238,6 +238,6 @@ func (h *handler[In, Out]) load(ctx context.Context, e Event) error {
 	return err
 }
 
-func (h *handler[In, Out]) log(ctx context.Context, what string, err error) {
-	h.Logger.WarnContext(ctx, "webhook: not accepted: "+what, "source_type", h.Provider, "error", err)
+func (h *handler[In, Out]) log(ctx context.Context, reason string, err error) {
+	h.Logger.WarnContext(ctx, "webhook: not accepted", "source_type", h.Provider, "reason", reason, "error", err)
 }
