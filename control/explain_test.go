@@ -9,9 +9,17 @@ import (
 	"testing"
 
 	"github.com/weft-go/weft/control/internal/operation"
+	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/storage"
 )
+
+// A run that continues as new each time that it is read is no outage of the store.
+func TestReadOfABusyRun(t *testing.T) {
+	if p := operation.Explain(fmt.Errorf("read again: %w", engine.ErrBusy), false); p.Status != http.StatusServiceUnavailable || p.Code != "busy" || p.Retry != operation.SameKey {
+		t.Errorf("%+v", p)
+	}
+}
 
 // What the ledger cannot keep is refused, and nothing is changed.
 func TestWhatTheLedgerCannotKeep(t *testing.T) {

@@ -50,6 +50,9 @@ func Explain(err error, write bool) *Problem {
 	if !write && (errors.Is(err, engine.ErrClosed) || errors.Is(err, idempotency.ErrClosed)) {
 		return Closing().Because(err)
 	}
+	if !write && errors.Is(err, engine.ErrBusy) {
+		return RetryLater("busy", "The run changes all the time, or too much of it waits already. Nothing was changed.").Because(err)
+	}
 	if _, ok := errors.AsType[*stage.TooLargeError](err); ok || !write && errors.Is(err, storage.ErrInvalidBatch) {
 		return NewProblem(http.StatusRequestEntityTooLarge, "too_large", "The request is too large for one change of the store.").Because(err)
 	}
