@@ -18,7 +18,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/weft-go/weft/engine"
@@ -34,7 +33,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, db string, wait time.Duration) error {
+func run(ctx context.Context, db string, wait time.Duration) (err error) {
 	if db == "" {
 		dir, err := os.MkdirTemp("", "weft-approval-")
 		if err != nil {
@@ -61,10 +60,12 @@ func run(ctx context.Context, db string, wait time.Duration) error {
 	}
 	o.door = eng
 	ctx, stop := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	defer work.Wait()
-	defer stop()
-	work.Go(func() { eng.Run(ctx) })
+	ran := make(chan error, 1)
+	go func() {
+		defer stop() // what waits for a result ends, too
+		ran <- eng.Run(ctx)
+	}()
+	defer func() { stop(); err = errors.Join(err, <-ran) }()
 
 	var handles []*engine.Handle[Decision]
 	for _, e := range []Expense{

@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, db, address string, pause time.Duration) error {
+func run(ctx context.Context, db, address string, pause time.Duration) (err error) {
 	store, err := sqlite.Open(db, nil)
 	if err != nil {
 		return err
@@ -55,8 +55,11 @@ func run(ctx context.Context, db, address string, pause time.Duration) error {
 	}
 	running, stop := context.WithCancel(ctx)
 	ran := make(chan error, 1)
-	go func() { ran <- eng.Run(running) }()
-	defer func() { stop(); <-ran }()
+	go func() {
+		defer stop() // the server ends, too: nothing would execute what it starts
+		ran <- eng.Run(running)
+	}()
+	defer func() { stop(); err = errors.Join(err, <-ran) }()
 
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -65,10 +68,10 @@ func run(ctx context.Context, db, address string, pause time.Duration) error {
 	server := &http.Server{
 		Handler:           newWeb(eng, chat),
 		ReadHeaderTimeout: 5 * time.Second,
-		BaseContext:       func(net.Listener) context.Context { return ctx }, // readers end with the program
+		BaseContext:       func(net.Listener) context.Context { return running }, // readers end with the program
 	}
 	go func() {
-		<-ctx.Done()
+		<-running.Done()
 		server.Close()
 	}()
 	fmt.Println("http://" + l.Addr().String())

@@ -18,7 +18,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/weft-go/weft/engine"
@@ -34,7 +33,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, db string, pace time.Duration) error {
+func run(ctx context.Context, db string, pace time.Duration) (err error) {
 	if db == "" {
 		dir, err := os.MkdirTemp("", "weft-children-")
 		if err != nil {
@@ -59,10 +58,12 @@ func run(ctx context.Context, db string, pace time.Duration) error {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	defer work.Wait()
-	defer stop()
-	work.Go(func() { eng.Run(ctx) })
+	ran := make(chan error, 1)
+	go func() {
+		defer stop() // what waits for a result ends, too
+		ran <- eng.Run(ctx)
+	}()
+	defer func() { stop(); err = errors.Join(err, <-ran) }()
 
 	lisbon, err := tour.Start(ctx, eng, "lisbon", Tour{Name: "lisbon", Takes: pace})
 	if err != nil {

@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, db, address string, orders int) error {
+func run(ctx context.Context, db, address string, orders int) (err error) {
 	store, err := sqlite.Open(db, nil)
 	if err != nil {
 		return err
@@ -57,8 +57,11 @@ func run(ctx context.Context, db, address string, orders int) error {
 	}
 	running, stop := context.WithCancel(ctx)
 	ran := make(chan error, 1)
-	go func() { ran <- eng.Run(running) }()
-	defer func() { stop(); <-ran }()
+	go func() {
+		defer stop() // the server ends, too: nothing would execute what it starts
+		ran <- eng.Run(running)
+	}()
+	defer func() { stop(); err = errors.Join(err, <-ran) }()
 	if err := startOrders(ctx, eng, orders); err != nil {
 		return err
 	}
@@ -68,7 +71,7 @@ func run(ctx context.Context, db, address string, orders int) error {
 		return err
 	}
 	server := &http.Server{Handler: newDashboard(eng), ReadHeaderTimeout: 5 * time.Second}
-	context.AfterFunc(ctx, func() { _ = server.Close() })
+	context.AfterFunc(running, func() { _ = server.Close() })
 	fmt.Printf("The dashboard is at http://%s. Ctrl-C ends it.\n", l.Addr())
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err

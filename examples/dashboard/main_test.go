@@ -3,13 +3,16 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,6 +23,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/exampletest"
+	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
 
@@ -278,5 +282,39 @@ func TestDashboardRuns(t *testing.T) {
 			t.Errorf("count: %s", got)
 		}
 		p.Kill()
+	}
+}
+
+// A dashboard whose engine cannot go on does not stay up.
+func TestEngineEnds(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, db := l.Addr().String(), filepath.Join(t.TempDir(), "dashboard.db")
+	l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, db, address, 0) }()
+	for {
+		if a, err := http.Get("http://" + address + "/workflows"); err == nil {
+			a.Body.Close()
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := os.Rename(db, db+".moved"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err = <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("the dashboard stays up")
+		cancel()
+		err = <-ended
+	}
+	if !errors.Is(err, storage.ErrMoved) {
+		t.Errorf("the dashboard ended with %v, want ErrMoved", err)
 	}
 }

@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -130,7 +131,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, db string, pace time.Duration) error {
+func run(ctx context.Context, db string, pace time.Duration) (err error) {
 	if db == "" {
 		dir, err := os.MkdirTemp("", "weft-fanout-")
 		if err != nil {
@@ -157,10 +158,12 @@ func run(ctx context.Context, db string, pace time.Duration) error {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	defer work.Wait()
-	defer stop()
-	work.Go(func() { eng.Run(ctx) })
+	ran := make(chan error, 1)
+	go func() {
+		defer stop() // what waits for a result ends, too
+		ran <- eng.Run(ctx)
+	}()
+	defer func() { stop(); err = errors.Join(err, <-ran) }()
 
 	h, err := purchase.Start(ctx, eng, "purchase-1", parts)
 	if err != nil {

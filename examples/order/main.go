@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, db string, pace time.Duration) error {
+func run(ctx context.Context, db string, pace time.Duration) (err error) {
 	store, err := sqlite.Open(db, nil)
 	if err != nil {
 		return err
@@ -63,10 +63,13 @@ func run(ctx context.Context, db string, pace time.Duration) error {
 		return err
 	}
 
+	ctx, stop := context.WithCancel(ctx)
 	ran := make(chan error, 1)
-	engCtx, stop := context.WithCancel(ctx)
-	defer func() { stop(); <-ran }()
-	go func() { ran <- eng.Run(engCtx) }()
+	go func() {
+		defer stop() // what waits for a result ends, too
+		ran <- eng.Run(ctx)
+	}()
+	defer func() { stop(); err = errors.Join(err, <-ran) }()
 
 	handle, err := shop.order.Start(ctx, eng, id, Order{ID: id, Item: "a loom", Cents: 4900})
 	if err != nil {

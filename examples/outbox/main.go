@@ -70,7 +70,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, path string) error {
+func run(ctx context.Context, path string) (err error) {
 	store, err := sqlite.Open(path, nil)
 	if err != nil {
 		return err
@@ -96,10 +96,13 @@ func run(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	ran := make(chan error, 1)
 	ctx, stop := context.WithCancel(ctx)
-	defer func() { stop(); <-ran }()
-	go func() { ran <- eng.Run(ctx) }()
+	ran := make(chan error, 1)
+	go func() {
+		defer stop() // what waits for a result ends, too
+		ran <- eng.Run(ctx)
+	}()
+	defer func() { stop(); err = errors.Join(err, <-ran) }()
 
 	shop := shop{store, db, eng}
 	for i, o := range []Order{

@@ -9,13 +9,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 	_ "time/tzdata" // so that the zone is known on every machine
 
@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, db string, night time.Duration) error {
+func run(ctx context.Context, db string, night time.Duration) (err error) {
 	if err := preview(); err != nil {
 		return err
 	}
@@ -64,10 +64,12 @@ func run(ctx context.Context, db string, night time.Duration) error {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	defer work.Wait()
-	defer stop()
-	work.Go(func() { eng.Run(ctx) })
+	ran := make(chan error, 1)
+	go func() {
+		defer stop() // what waits for a result ends, too
+		ran <- eng.Run(ctx)
+	}()
+	defer func() { stop(); err = errors.Join(err, <-ran) }()
 
 	short := everyNight
 	short.Cron, short.Zone, short.Every = nil, "", night

@@ -14,6 +14,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -71,7 +72,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, path string) error {
+func run(ctx context.Context, path string) (err error) {
 	store, err := sqlite.Open(path, nil)
 	if err != nil {
 		return err
@@ -86,10 +87,14 @@ func run(ctx context.Context, path string) error {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
+	ran := make(chan error, 1)
+	go func() {
+		defer stop() // what waits for a result ends, too
+		ran <- eng.Run(ctx)
+	}()
+	defer func() { stop(); err = errors.Join(err, <-ran) }()
 	var work sync.WaitGroup
 	defer work.Wait()
-	defer stop()
-	work.Go(func() { eng.Run(ctx) })
 
 	ledger, err := idempotency.New(idempotency.Config{Storage: store, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
