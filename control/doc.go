@@ -11,6 +11,9 @@
 //	go plane.Run(ctx)                                // forgets what is old
 //	srv.RegisterOnShutdown(func() { plane.Close() }) // ends long polls and streams
 //
+// Shutdown of the server does not wait for what RegisterOnShutdown calls. Behind it, call [Plane.Close] again, which waits, and wait for
+// [Plane.Run]. Then stop the engine, and close the store.
+//
 // openapi.yaml in this directory is the contract, and GET /v1/openapi.json serves it. Package client is a
 // client in Go. The guide is docs/guides/http.md.
 //

@@ -172,7 +172,7 @@ func about(what string, err error) error {
 }
 
 // Close ends long polls, streams, uploads and downloads of artifacts, waits for the calls under way, and writes what is left of the
-// audit. Requests that come later are answered with 503. It may be called more than once. The engine
+// audit. Requests that come later are answered with 503. It may be called more than once, and waits each time. The engine
 // and its store stay open. A client that sends its body slowly may keep it for half a minute: close the
 // server's connections to be done sooner. It must not be called by what handles a request, such as a webhook's handler or
 // Config.Observe, for which it would wait.
