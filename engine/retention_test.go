@@ -1049,6 +1049,70 @@ func TestRetentionLooksLittleByLittle(t *testing.T) {
 	})
 }
 
+// RET-9: workflows whose archive fails slowly hold up no others, of their type or of another one.
+func TestRetentionBesideASlowArchive(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const slow = 200
+		s := new(memory.Store)
+		a, b := ending("a"), ending("b")
+		first := boot(t, s, a, b)
+		for i := range slow + 1 {
+			result(t, start(t, a, first, fmt.Sprintf("a%03d", i), "done"))
+			time.Sleep(time.Millisecond)
+		}
+		result(t, start(t, b, first, "b", "done"))
+		first.stop(t)
+		var tries atomic.Int64
+		p := boot(t, s, a, b, archiving(func(ctx context.Context, i engine.Info, _ io.Reader) error {
+			if strings.HasPrefix(i.ID, "a") && i.ID < fmt.Sprintf("a%03d", slow) {
+				tries.Add(1)
+				select {
+				case <-time.After(10 * time.Minute):
+				case <-ctx.Done():
+				}
+				return errBroke
+			}
+			return nil
+		}))
+		time.Sleep(90 * time.Minute) // 16 at once: 100 take 70 minutes
+		equal(t, "of b", there(t, p, "b"), "[]")
+		time.Sleep(150 * time.Minute)
+		equal(t, "behind those that stay", there(t, p, fmt.Sprintf("a%03d", slow)), "[]")
+		time.Sleep(2 * time.Hour)
+		if n := tries.Load(); n <= slow {
+			t.Errorf("%d tries: those that stay were not tried again", n)
+		}
+		p.kill()
+	})
+}
+
+// RET-9: the next look begins with another type of workflow if one has failed.
+func TestRetentionOfTypesHasTurns(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s, log := new(memory.Store), new(lines)
+		a, b := ending("a"), ending("b")
+		f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Get" && strings.HasPrefix(string(c.Key), string(keys.Workflow("a"))) {
+				return storagetest.ErrorBefore
+			}
+			return storagetest.None
+		})
+		first := boot(t, s, a, b)
+		for i := range 500 {
+			result(t, start(t, a, first, fmt.Sprintf("a%03d", i), "done"))
+		}
+		result(t, start(t, b, first, "b", "done"))
+		first.stop(t)
+		p := bootOn(t, f, a, b, retaining(engine.Retention{Completed: time.Minute}), log.logger())
+		for log.count("were not removed; trying again in a minute") == 0 {
+			time.Sleep(time.Second)
+		}
+		time.Sleep(2 * time.Minute)
+		equal(t, "of b", there(t, p, "b"), "[]")
+		p.kill()
+	})
+}
+
 // While an engine executes workflows, it removes others in a tenth of its time. It takes all the time it
 // needs when they should have been gone for an hour, so that a store whose engine is never idle does
 // not grow for ever.

@@ -2,6 +2,7 @@ package retention
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -80,6 +81,7 @@ func (k *keeper) look(ctx context.Context) {
 	if len(due) == 0 {
 		return
 	}
+	slices.SortStableFunc(due, func(a, b *list) int { return a.looked.Compare(b.looked) })
 	k.busy.Store(true)
 	begun := k.incarnation.Go(func() {
 		defer k.busy.Store(false)
@@ -103,28 +105,32 @@ func (k *keeper) mistrusts() bool {
 	return !k.jumped.IsZero() && k.read.Mono.Sub(k.jumped) < mistrust
 }
 
-// pass goes on with lists, at most mostLooked entries in all, and has the poll look again if there
-// is more.
+// pass goes on with lists in turns, at most mostLooked entries in all, and has the poll look again if
+// there is more.
 func (k *keeper) pass(ctx context.Context, now time.Time, lists []*list) {
 	left := mostLooked
 	var unarchived refusals
 	defer unarchived.log(k.Log)
-	for _, l := range lists {
-		for left > 0 && l.isDue(now) {
-			began := time.Now()
-			n, overdue, err := k.goOn(ctx, l, now, left, &unarchived)
-			if n > 0 && k.InMemory() > 0 && overdue <= patience {
-				backoff.Wait(ctx, saturate.Times(polite, time.Since(began)))
-			}
-			if err != nil {
-				if ctx.Err() == nil {
-					k.failed = time.Now()
-					k.Log.Warn("weft: workflows older than their retention were not removed; trying again in a minute", "type", l.workflow, "error", err)
-				}
-				return
-			}
-			left -= n
+	for left > 0 && len(lists) > 0 {
+		l := lists[0]
+		lists = lists[1:]
+		if !l.isDue(now) {
+			continue
 		}
+		lists = append(lists, l)
+		began := time.Now()
+		n, overdue, err := k.goOn(ctx, l, now, left, &unarchived)
+		if n > 0 && k.InMemory() > 0 && overdue <= patience {
+			backoff.Wait(ctx, saturate.Times(polite, time.Since(began)))
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				k.failed = time.Now()
+				k.Log.Warn("weft: workflows older than their retention were not removed; trying again in a minute", "type", l.workflow, "error", err)
+			}
+			return
+		}
+		left -= n
 	}
 	if left == 0 {
 		k.incarnation.PokeNow() // after the other duties

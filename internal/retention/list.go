@@ -18,14 +18,16 @@ type list struct {
 
 	place []byte    // the entry that was looked at last; nil: none
 	begun time.Time // when the first entry was looked at
-	due   time.Time // nothing behind place is old enough before; zero: not known
+	due   time.Time // nothing behind place is old enough before; zero: the end was not reached yet
+
+	looked time.Time // when it had its turn last
 }
 
 // isDue reports whether there may be something to remove at the certain time now. After an hour
-// the list begins again: what had to stay may be free to go, and a clock that is behind may have
-// added an older entry.
+// the list begins again, unless its end was not reached yet: what had to stay may be free to go,
+// and a clock that is behind may have added an older entry.
 func (l *list) isDue(now time.Time) bool {
-	if !l.begun.IsZero() && time.Since(l.begun) >= anew {
+	if !l.due.IsZero() && time.Since(l.begun) >= anew {
 		l.place, l.begun, l.due = nil, time.Time{}, time.Time{}
 	}
 	return !now.Before(l.due)
@@ -38,6 +40,7 @@ const atOnce = 100
 // long the first of them should have been gone. If it could not read several in a row, it returns an error, and the next
 // call goes on behind them: they may be damaged, and what comes then is not.
 func (k *keeper) goOn(ctx context.Context, l *list, now time.Time, most int, unarchived *refusals) (n int, overdue time.Duration, _ error) {
+	l.looked = time.Now()
 	r := l.old(now)
 	r.Limit = min(atOnce, most)
 	page, err := k.Store.Scan(ctx, r)
