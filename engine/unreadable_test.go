@@ -248,6 +248,45 @@ func TestABulkOfADamagedEngineHoldsUpNoOther(t *testing.T) {
 	})
 }
 
+// F9, OPS-10: bulks that have ended and cannot be forgotten keep no other from being carried out, and none from being forgotten.
+func TestBulksThatCannotBeForgottenHoldUpNoOther(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s, log := new(memory.Store), new(lines)
+		var mended atomic.Bool
+		f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			id, ok := strings.CutPrefix(string(c.Range.Start), "bref:")
+			if ok && !mended.Load() && strings.Contains("a1: a2: a3:", id) {
+				return storagetest.ErrorBefore
+			}
+			return storagetest.None
+		})
+		quick := flow("quick", func(run *engine.Run) (string, error) { return "", nil })
+		p := bootOn(t, f, quick, rareLeases, log.logger(), func(c *engine.Config) { c.TombstoneRetention = time.Hour })
+		client := made(t, s, quick)
+		defer client.Close()
+		several(t, quick, p, "o", 3)
+		protect := engine.Bulk{Do: engine.BulkProtect, Filter: engine.Filter{IDPrefix: "o"}}
+		for _, id := range []string{"a1", "a2", "a3", "a4"} {
+			startBulk(t, p.Engine, id, protect)
+			whenEnded(t, client, id)
+		}
+		time.Sleep(65 * time.Minute)
+		startBulk(t, p.Engine, "b", protect)
+		time.Sleep(time.Minute)
+		if i := bulkOf(t, client, "b"); i.EndedAt.IsZero() {
+			t.Errorf("the bulk behind them: %+v", i)
+		}
+		time.Sleep(5 * time.Minute)
+		equal(t, "there", fmt.Sprint(entries(t, s, "bulk:")), "[bulk:a1 bulk:a2 bulk:a3 bulk:b]")
+		if said := log.count("poll failed"); said == 0 || said != log.count("bulk:a1") {
+			t.Errorf("%d polls have failed, and %d name a bulk that stays", said, log.count("bulk:a1"))
+		}
+		mended.Store(true)
+		time.Sleep(5 * time.Minute)
+		equal(t, "there in the end", fmt.Sprint(entries(t, s, "bulk:")), "[bulk:b]")
+	})
+}
+
 // RET-6: a purge does not remove what only a newer release can ask to stop: it is refused until that has done so.
 func TestPurgeKeepsChildrenThatANewerReleaseAsks(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {

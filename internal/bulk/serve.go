@@ -15,6 +15,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/namespace"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
@@ -50,6 +51,7 @@ type server struct {
 	incarnation *worker.Incarnation
 	open        map[string]bool // ids of bulks that go on
 	last        time.Time       // when all were read; zero: that has failed
+	kept        string          // the key of the last of several in a row that could not be forgotten; "": there were none
 
 	mu      lock.Mutex           // guards the fields below
 	serving map[string]bool      // ids of bulks that this engine carries out
@@ -57,7 +59,8 @@ type server struct {
 	failed  map[string]time.Time // when the store has failed for a bulk
 }
 
-// look begins to carry out the bulks that no engine carries out, and removes those that ended long ago.
+// look begins to carry out the bulks that no engine carries out, and removes those that ended long ago. What cannot be removed
+// holds up none of them. If several in a row cannot, it removes no others, and the next look goes on behind them.
 func (v *server) look(ctx context.Context) error {
 	rarely := min(saturate.Times(run.Rarely, v.PollInterval), max(v.PollInterval, pause))
 	if news := v.news.Swap(false); !news && time.Since(v.last) < rarely {
@@ -66,6 +69,9 @@ func (v *server) look(ctx context.Context) error {
 	v.last = time.Time{}
 	now, known := v.incarnation.Certain()
 	open := map[string]bool{}
+	behind := v.kept
+	v.kept = ""
+	var failures reads.Failures
 	for e, err := range storage.All(ctx, v.Store, keys.Bulks()) {
 		if err != nil {
 			return err
@@ -77,20 +83,19 @@ func (v *server) look(ctx context.Context) error {
 		case err != nil:
 			return err
 		case r.ended() && known && now.After(journal.Time(r.EndedAt).Add(v.TombstoneRetention)):
-			err = v.forget(ctx, r)
+			if at := string(e.Key); v.kept == "" && at > behind && failures.End(ctx, e.Key, v.forget(ctx, r)) {
+				v.kept = at
+			}
 		case !r.ended():
 			open[r.ID] = true
 			v.consider(ctx, r)
-		}
-		if err != nil {
-			return err
 		}
 	}
 	v.open, v.last = open, time.Now()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	maps.DeleteFunc(v.failed, func(id string, _ time.Time) bool { return !open[id] }) // another engine has ended it
-	return nil
+	return failures.First
 }
 
 // goOn begins to carry out those of the open bulks that no engine carries out.
