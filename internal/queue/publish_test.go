@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -386,6 +387,35 @@ func TestSweepPassesOverAKeyThatCannotBeRead(t *testing.T) {
 		}
 		if err := <-failed; !errors.Is(err, storagetest.ErrInjected) || !strings.Contains(err.Error(), "k3") {
 			t.Errorf("%v does not say which key cannot be read", err)
+		}
+		stop()
+		running.Wait()
+	})
+}
+
+// Several keys in a row that cannot be read hold up those behind them only until the next sweep.
+func TestSweepGoesOnBehindKeysThatCannotBeRead(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		began := time.Now()
+		faulty := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			bad := []string{string(keys.QueueKey("blue", "k1")), string(keys.QueueKey("blue", "k2")), string(keys.QueueKey("blue", "k3"))}
+			if c.Method == "Get" && slices.Contains(bad, string(c.Key)) && time.Since(began) > 30*time.Minute {
+				return storagetest.ErrorBefore
+			}
+			return storagetest.None
+		})
+		q := open(t, faulty)
+		for i := range 6 {
+			publish(t, q, fmt.Sprint("k", i), "")
+		}
+		time.Sleep(31 * time.Minute)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { q.Run(ctx) })
+		time.Sleep(90 * time.Second)
+		if n := count(t, s, "wkey:"); n != 3 {
+			t.Errorf("%d keys are left after two sweeps, want the three that cannot be read", n)
 		}
 		stop()
 		running.Wait()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-go/weft/internal/ids"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
@@ -80,6 +81,7 @@ type Queue struct {
 
 	keyed    atomic.Int64 // messages published with a key
 	sweeping atomic.Bool
+	swept    reads.Places
 
 	mu     sync.Mutex // guards the fields below
 	closed bool

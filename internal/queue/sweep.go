@@ -8,7 +8,6 @@ import (
 
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
-	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
@@ -56,7 +55,7 @@ func (q *Queue) sweep(ctx context.Context, least time.Duration) (removed int, er
 		removed, past = removed+n, past[:0]
 		return err
 	}
-	err = reads.Each(ctx, q.Storage, keys.QueueKeysPast(now), func(e storage.Entry) error {
+	err = q.swept.Each(ctx, q.Storage, keys.QueueKeysPast(now), func(e storage.Entry) error {
 		b, err := q.forgetting(ctx, e.Key, now, least)
 		switch {
 		case record.Damaged(err):

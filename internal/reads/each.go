@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/weft-go/weft/storage"
 )
@@ -31,14 +32,25 @@ func (f *Failures) End(ctx context.Context, key []byte, err error) bool {
 	return f.inARow == mostInARow || ctx.Err() != nil
 }
 
-// Each calls f with each entry of r until Failures.End. It returns the first error.
-func Each(ctx context.Context, s storage.Storage, r storage.Range, f func(storage.Entry) error) error {
+// Places are those at which ranges are gone on with. The zero Places is ready for use, also by several goroutines.
+type Places struct {
+	behind sync.Map // from the start of a range to the place
+}
+
+// Each calls f with each entry of r until Failures.End. It returns the first error. If several in a row have failed, the next call with
+// the same start begins behind them, and the one after that at the start again.
+func (p *Places) Each(ctx context.Context, s storage.Storage, r storage.Range, f func(storage.Entry) error) error {
+	start := string(r.Start)
+	if place, ok := p.behind.LoadAndDelete(start); ok {
+		r.Start = place.([]byte)
+	}
 	var failures Failures
 	for e, err := range storage.All(ctx, s, r) {
 		if err != nil {
 			return err
 		}
 		if failures.End(ctx, e.Key, f(e)) {
+			p.behind.Store(start, append(e.Key, 0))
 			break
 		}
 	}

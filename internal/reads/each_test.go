@@ -65,7 +65,7 @@ func TestEach(t *testing.T) {
 		"the last ones": {func(i int) bool { return i > 17 }, 20, "k:0018"},
 	} {
 		calls := 0
-		err := reads.Each(t.Context(), s, storage.Prefix([]byte("k:")), func(e storage.Entry) error {
+		err := new(reads.Places).Each(t.Context(), s, storage.Prefix([]byte("k:")), func(e storage.Entry) error {
 			if want := fmt.Sprintf("k:%04d", calls); string(e.Key) != want {
 				t.Errorf("%s: %s, want %s", name, e.Key, want)
 			}
@@ -82,12 +82,37 @@ func TestEach(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	calls := 0
-	err := reads.Each(ctx, s, storage.Prefix([]byte("k:")), func(storage.Entry) error { calls++; cancel(); return ctx.Err() })
+	err := new(reads.Places).Each(ctx, s, storage.Prefix([]byte("k:")), func(storage.Entry) error { calls++; cancel(); return ctx.Err() })
 	if calls != 1 || !errors.Is(err, context.Canceled) {
 		t.Errorf("the context ends: %d calls, %v", calls, err)
 	}
 	away := storagetest.NewFaulty(s, func(storagetest.Call) storagetest.Fault { return storagetest.ErrorBefore })
-	if err := reads.Each(t.Context(), away, storage.Prefix([]byte("k:")), nil); !errors.Is(err, storagetest.ErrInjected) {
+	if err := new(reads.Places).Each(t.Context(), away, storage.Prefix([]byte("k:")), nil); !errors.Is(err, storagetest.ErrInjected) {
 		t.Errorf("the store cannot be read: %v", err)
+	}
+}
+
+// Behind several in a row that fail, the next call goes on, and the one after that begins again. Another range has another place.
+func TestEachGoesOnBehindWhatFails(t *testing.T) {
+	s := numbered(t, 9)
+	var places reads.Places
+	for call, want := range []string{"0 1 2 3", "4 5 6 7 8", "0 1 2 3", "4 5 6 7 8"} {
+		for _, all := range []bool{true, false} {
+			r, want := storage.Prefix([]byte("k:")), want
+			if !all {
+				r.Start, want = []byte("k:0005"), "5 6 7 8"
+			}
+			var got []string
+			err := places.Each(t.Context(), s, r, func(e storage.Entry) error {
+				got = append(got, string(e.Key[len(e.Key)-1:]))
+				if n := e.Key[len(e.Key)-1] - '0'; n >= 1 && n <= 3 {
+					return errors.New("broken")
+				}
+				return nil
+			})
+			if strings.Join(got, " ") != want || (err != nil) != strings.HasPrefix(want, "0") {
+				t.Errorf("call %d: %q, %v; want %s", call, got, err, want)
+			}
+		}
 	}
 }

@@ -345,37 +345,44 @@ func openLive(run, id string, raw []byte) (*hook, error) {
 }
 
 // earlier returns the answer to an earlier call with the same name, or nil.
-func (w *World) earlier(ctx context.Context, s *state) (*Answered, error) {
-	var found []uint64
+func (w *World) earlier(ctx context.Context, s *state) (_ *Answered, err error) {
 	list, last := keys.WorldEvents(s.RunID), keys.WorldEvent(s.RunID, s.since)
 	if s.Correlation != "" {
 		list, last = keys.WorldCorrelations(s.Correlation, s.RunID), keys.WorldCorrelated(s.Correlation, s.RunID, s.since)
 	}
-	list.Start, list.Reverse, list.Limit = append(last, 0), true, Searched
-	page, err := w.store.Scan(ctx, list)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range page {
-		n, err := keys.Number(e.Key)
+	list.Start, list.Reverse, list.Limit = append(last, 0), true, keys.PayloadPage
+	d := &decision{state: s, head: *s.head, step: s.step, hook: s.hook, wait: s.wait, answered: true}
+	for left := Searched; left > 0; left -= list.Limit {
+		page, err := w.store.Scan(ctx, list)
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, n)
-	}
-	events, err := gather(found, func(n uint64) (*event, error) { return w.eventAt(ctx, s.head, n) })
-	if err != nil {
-		return nil, err
-	}
-	d := &decision{state: s, head: *s.head, step: s.step, hook: s.hook, wait: s.wait, answered: true}
-	for _, e := range events {
-		switch {
-		case e.Request != s.RequestID:
-		case e.Type == StepCreated && s.Type == StepStarted:
-			d.stepCreated = true
-		case e.Type == s.Type || e.Type == HookConflict && s.Type == HookCreated:
-			d.first = e.n
+		events, err := gather(page, func(entry storage.Entry) (*event, error) {
+			n, err := keys.Number(entry.Key)
+			switch {
+			case err != nil:
+				return nil, err
+			case s.Correlation != "":
+				return w.eventAt(ctx, s.head, n)
+			}
+			return openEvent(s.head, n, entry.Value)
+		})
+		if err != nil {
+			return nil, err
 		}
+		for _, e := range events {
+			switch {
+			case e.Request != s.RequestID:
+			case e.Type == StepCreated && s.Type == StepStarted:
+				d.stepCreated = true
+			case e.Type == s.Type || e.Type == HookConflict && s.Type == HookCreated:
+				d.first = e.n
+			}
+		}
+		if len(page) < list.Limit {
+			break
+		}
+		list.End = page[len(page)-1].Key
 	}
 	if d.first == 0 {
 		return nil, nil

@@ -45,6 +45,7 @@ const (
 const (
 	defaultLimit = 100
 	maxLimit     = 1000
+	mostPages    = 100 // of a list that are looked at for one page of runs
 )
 
 // A Page says which part of a list is wanted.
@@ -139,7 +140,8 @@ type RunFilter struct {
 	Status       Status
 }
 
-// Runs returns a page of runs, in the order of their ids.
+// Runs returns a page of runs, in the order of their ids. It may return fewer than the limit although more
+// follow: it looks at no more than mostPages pages of a list.
 func (w *World) Runs(ctx context.Context, f RunFilter, p Page, r Resolve) (*Listed[*Run], error) {
 	p, err := p.Check(r)
 	if err != nil {
@@ -152,11 +154,10 @@ func (w *World) Runs(ctx context.Context, f RunFilter, p Page, r Resolve) (*List
 	case f.Status != "":
 		list = keys.WorldList("status", string(f.Status))
 	}
-	both := f.WorkflowName != "" && f.Status != ""
 	var found []*head
 	more := true
-	for more && len(found) < p.Limit {
-		entries, err := w.scan(ctx, list, append(bytes.Clone(list.Start), storage.AppendKey(nil, p.Cursor)...), p)
+	for pages := 0; more && len(found) < p.Limit && pages < mostPages; pages++ {
+		entries, err := Scan(ctx, w.store, list, append(bytes.Clone(list.Start), storage.AppendKey(nil, p.Cursor)...), p)
 		if err != nil {
 			return nil, err
 		}
@@ -185,9 +186,6 @@ func (w *World) Runs(ctx context.Context, f RunFilter, p Page, r Resolve) (*List
 				break
 			}
 		}
-		if !both {
-			break
-		}
 	}
 	runs, err := gather(found, func(h *head) (*Run, error) { return view{w: w, resolve: r}.run(ctx, h) })
 	if err != nil {
@@ -197,10 +195,6 @@ func (w *World) Runs(ctx context.Context, f RunFilter, p Page, r Resolve) (*List
 }
 
 // Scan returns one more than the entries of a page of a list. place is the key of the cursor, if there is one.
-func (w *World) scan(ctx context.Context, list storage.Range, place []byte, p Page) ([]storage.Entry, error) {
-	return Scan(ctx, w.store, list, place, p)
-}
-
 func Scan(ctx context.Context, s storage.Storage, list storage.Range, place []byte, p Page) ([]storage.Entry, error) {
 	list.Limit, list.Reverse = p.Limit+1, p.Order == Descending
 	if p.Cursor != "" {
@@ -268,7 +262,7 @@ func entities[T any](ctx context.Context, w *World, run, kind string, p Page, r 
 
 // listOf returns a page of a list: what f makes of each entry.
 func listOf[T any](ctx context.Context, w *World, list storage.Range, place []byte, p Page, f func(storage.Entry) (T, error)) (*Listed[T], error) {
-	entries, err := w.scan(ctx, list, place, p)
+	entries, err := Scan(ctx, w.store, list, place, p)
 	if err != nil {
 		return nil, err
 	}
@@ -510,7 +504,7 @@ func (w *World) Correlated(ctx context.Context, correlation, run string, p Page,
 		}
 		place = keys.WorldCorrelated(correlation, in, n)
 	}
-	entries, err := w.scan(ctx, keys.WorldCorrelations(correlation, run), place, p)
+	entries, err := Scan(ctx, w.store, keys.WorldCorrelations(correlation, run), place, p)
 	if err != nil {
 		return nil, err
 	}

@@ -178,6 +178,43 @@ func TestListsAreOneScan(t *testing.T) {
 	refused(t, err, 400, "correlationId")
 }
 
+// A page of the runs of a name and a status ends, and says that more may follow, although it was not filled.
+func TestPagesOfANameAndAStatusEnd(t *testing.T) {
+	const all = 150
+	calls := 0
+	s := storagetest.NewFaulty(new(memory.Store), func(storagetest.Call) storagetest.Fault { calls++; return storagetest.None })
+	c := open(t, s)
+	for i := range all {
+		run := fmt.Sprintf("wrun_%03d", i)
+		c.begin(run)
+		if i > 0 {
+			c.must(run, world.RunCompleted, "", fields{"output": 1})
+		}
+	}
+	var pages, found int
+	for p := (world.Page{Limit: 1}); ; pages++ {
+		calls = 0
+		l, err := c.Runs(c.ctx, world.RunFilter{WorkflowName: "order", Status: world.Running}, p, world.ResolveNone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if calls > 210 { // 100 lists of one run, with their heads
+			t.Errorf("%d reads for one page", calls)
+		}
+		found += len(l.Data)
+		if !l.HasMore {
+			break
+		}
+		if l.Cursor == nil || *l.Cursor == p.Cursor {
+			t.Fatalf("a page behind %q ends at %v", p.Cursor, l.Cursor)
+		}
+		p.Cursor = *l.Cursor
+	}
+	if found != 1 || pages != 1 {
+		t.Errorf("%d runs in %d more pages, want one and one", found, pages)
+	}
+}
+
 // In a log of 10,000 events, the first and the last events cost the store the same when they are created, and each page costs
 // the same wherever it is, in both orders.
 func TestALongLogCostsTheSameEverywhere(t *testing.T) {

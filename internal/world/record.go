@@ -190,9 +190,8 @@ type mark struct{}
 // PutMark adds to b an entry that has nothing but its key.
 func PutMark(b *storage.Batch, key []byte) error { return put(b, key, &mark{}, nil) }
 
-func openHead(run string, raw []byte) (*head, error) {
-	h := &head{run: run, raw: raw}
-	var err error
+func openHead(run string, raw []byte) (h *head, err error) {
+	h = &head{run: run, raw: raw}
 	h.unknown, err = record.Open(keys.World(run), raw, version, h)
 	return h, err
 }
@@ -203,23 +202,20 @@ func openEvent(h *head, n uint64, raw []byte) (*event, error) {
 	return e, err
 }
 
-func openStep(run, id string, raw []byte) (*step, error) {
-	s := &step{id: id}
-	var err error
+func openStep(run, id string, raw []byte) (s *step, err error) {
+	s = &step{id: id}
 	s.unknown, err = record.Open(keys.WorldEntity(run, kindStep, id), raw, version, s)
 	return s, err
 }
 
-func openHook(run, id string, raw []byte) (*hook, error) {
-	h := &hook{id: id}
-	var err error
+func openHook(run, id string, raw []byte) (h *hook, err error) {
+	h = &hook{id: id}
 	h.unknown, err = record.Open(keys.WorldEntity(run, kindHook, id), raw, version, h)
 	return h, err
 }
 
-func openWait(run, id string, raw []byte) (*wait, error) {
-	w := &wait{id: id}
-	var err error
+func openWait(run, id string, raw []byte) (w *wait, err error) {
+	w = &wait{id: id}
 	w.unknown, err = record.Open(keys.WorldEntity(run, kindWait, id), raw, version, w)
 	return w, err
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/weft-go/weft/internal/chunks"
 	"github.com/weft-go/weft/internal/keys"
-	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
@@ -79,7 +78,7 @@ var errLeft = errors.New("world: changed meanwhile")
 // expired calls f for each run that has a WorldExpiry of a kind until a time, with the key and the run's head, or nil.
 // It goes on after a conflict, after damage, and after an error of one of them.
 func (w *World) expired(ctx context.Context, kind string, until time.Time, f func(ctx context.Context, key []byte, run string, h *head) error) error {
-	return reads.Each(ctx, w.store, keys.WorldExpiries(kind, until), func(e storage.Entry) error {
+	return w.swept.Each(ctx, w.store, keys.WorldExpiries(kind, until), func(e storage.Entry) error {
 		run, err := keys.Last(e.Key)
 		var h *head
 		if err == nil {
@@ -133,7 +132,9 @@ func (w *World) removeRest(ctx context.Context, run string, under storage.Condit
 	if ops := w.store.Capabilities().MaxBatch.Ops; ops > 0 {
 		r.most = max(1, min(r.most, ops-2-len(with)))
 	}
-	for e, err := range storage.All(ctx, w.store, keys.WorldChildren(run)) {
+	children := keys.WorldChildren(run)
+	children.Limit = keys.PayloadPage
+	for e, err := range storage.All(ctx, w.store, children) {
 		if err == nil {
 			err = r.child(run, e)
 		}

@@ -316,3 +316,73 @@ func TestWhatASweepLeavesAndFinds(t *testing.T) {
 	sweep()
 	same(t, "records of the removed run, and of the one that never came", c.count("wchunk:wrun_1:")+c.count("wstream:wrun_1:")+c.count("wsname:words:wrun_1")+c.count("world:wrun_1")+c.count("wchunk:wrun_never:")+c.count("wexp:"), 0)
 }
+
+// Several runs in a row that cannot be read hold up those behind them only until the next sweep.
+func TestSweepGoesOnBehindRunsThatCannotBeRead(t *testing.T) {
+	now := time.Now().UnixMilli()
+	store := new(memory.Store)
+	c := open(t, store, clock(&now))
+	for _, run := range []string{"wrun_1", "wrun_2", "wrun_3", "wrun_4"} {
+		c.begin(run)
+		c.must(run, world.RunCompleted, "", fields{"output": 1})
+		now++
+	}
+	faulty := storagetest.NewFaulty(store, func(call storagetest.Call) storagetest.Fault {
+		if key := string(call.Key); key == "world:wrun_1" || key == "world:wrun_2" || key == "world:wrun_3" {
+			return storagetest.ErrorBefore
+		}
+		return storagetest.None
+	})
+	sweeper := open(t, faulty, clock(&now), func(o *world.Options) { o.Retention = day })
+	now += 2 * day.Milliseconds()
+	removed := 0
+	for range 2 {
+		n, err := sweeper.Sweep(c.ctx)
+		if removed += n; n == 0 && !errors.Is(err, storagetest.ErrInjected) {
+			t.Errorf("what cannot be read is not told: %v", err)
+		}
+	}
+	same(t, "removed runs", removed, 1)
+	_, err := c.Run(c.ctx, "wrun_4", world.ResolveAll)
+	refused(t, err, 404, "wrun_4")
+}
+
+// A scale notes the most that one scan has read.
+type scale struct {
+	storage.Storage
+	most int
+}
+
+func (s *scale) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	page, err := s.Storage.Scan(ctx, r)
+	size := 0
+	for _, e := range page {
+		size += len(e.Key) + len(e.Value)
+	}
+	s.most = max(s.most, size)
+	return page, err
+}
+
+// Large events are read a few at a time when their run is removed, and when one of them may be the answer to a call.
+func TestLargeEventsAreReadAFewAtATime(t *testing.T) {
+	now := time.Now().UnixMilli()
+	store := &scale{Storage: new(memory.Store)}
+	c := open(t, store, clock(&now), func(o *world.Options) { o.Retention = day })
+	c.begin("wrun_1")
+	input := make([]byte, 1_000_000)
+	for i := range 40 {
+		c.must("wrun_1", world.StepCreated, fmt.Sprint("step_", i), fields{"stepName": "pay", "input": input})
+	}
+	end := func(r *world.Request) { r.RequestID, r.Retry = "end", true }
+	first := c.must("wrun_1", world.RunCompleted, "", fields{"output": 1}, end)
+	again := c.must("wrun_1", world.RunCompleted, "", fields{"output": 1}, end)
+	same(t, "the same call again", again.Event.EventID, first.Event.EventID)
+	now += 2 * day.Milliseconds()
+	if n, err := c.Sweep(c.ctx); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	same(t, "what is left", len(left(t, store)), 2)
+	if store.most > 16<<20 {
+		t.Errorf("one scan has read %d bytes", store.most)
+	}
+}

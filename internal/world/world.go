@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-go/weft/internal/ids"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -58,6 +59,7 @@ type World struct {
 
 	retention time.Duration
 	damaged   func(key string, err error)
+	swept     *reads.Places
 }
 
 // Open returns the world in a store. A store without conditional batches is refused with a
@@ -72,7 +74,7 @@ func Open(s storage.Storage, o *Options) (*World, error) {
 	if o.MaxEvents < 0 || o.MaxHooks < 0 || o.Retention < 0 {
 		return nil, fmt.Errorf("world: open: MaxEvents is %d, MaxHooks %d, Retention %v: none may be negative", o.MaxEvents, o.MaxHooks, o.Retention)
 	}
-	w := &World{store: s, ids: new(ids.Source), now: o.Now, limits: limits{events: o.MaxEvents, hooks: o.MaxHooks}, retention: o.Retention, damaged: o.Damaged, lines: &lines{byRun: map[string]*line{}}, heads: new(heads), presumes: true}
+	w := &World{store: s, swept: new(reads.Places), ids: new(ids.Source), now: o.Now, limits: limits{events: o.MaxEvents, hooks: o.MaxHooks}, retention: o.Retention, damaged: o.Damaged, lines: &lines{byRun: map[string]*line{}}, heads: new(heads), presumes: true}
 	if w.damaged == nil {
 		w.damaged = func(string, error) {}
 	}
