@@ -21,7 +21,7 @@ const module = "github.com/weft-go/weft"
 var arrows = map[string][]string{
 	".":                                  {"activity", "checkpoint", "signal", "internal/cron", "internal/jsontext"},
 	"internal/cron":                      {"github.com/netresearch/go-cron"},
-	"internal/bulk":                      {".", "storage", "checkpoint", "activity", "signal", "internal/acceptance", "internal/admin", "internal/inspect", "internal/backoff", "internal/digest", "internal/intake", "internal/worker", "internal/run", "internal/payload", "internal/waiting", "internal/keys", "internal/lock", "internal/namespace", "internal/record", "internal/saturate", "internal/journal", "internal/settle"},
+	"internal/bulk":                      {".", "storage", "checkpoint", "activity", "signal", "internal/acceptance", "internal/admin", "internal/inspect", "internal/backoff", "internal/digest", "internal/intake", "internal/worker", "internal/run", "internal/payload", "internal/waiting", "internal/keys", "internal/lock", "internal/namespace", "internal/reads", "internal/record", "internal/saturate", "internal/journal", "internal/settle"},
 	"internal/schedule":                  {".", "storage", "checkpoint", "internal/admin", "internal/cron", "internal/digest", "internal/intake", "internal/worker", "internal/run", "internal/payload", "internal/waiting", "internal/keys", "internal/lock", "internal/reads", "internal/record", "internal/saturate", "internal/journal", "internal/settle", "internal/told"},
 	"codec/cbor":                         {".", "internal/payload", "github.com/fxamacker/cbor/v2"},
 	"future":                             {},
