@@ -357,7 +357,7 @@ func (w *World) earlier(ctx context.Context, s *state) (_ *Answered, err error) 
 		if err != nil {
 			return nil, err
 		}
-		events, err := gather(page, func(entry storage.Entry) (*event, error) {
+		events, err := reads.Gather(page, func(entry storage.Entry) (*event, error) {
 			n, err := keys.Number(entry.Key)
 			switch {
 			case err != nil:

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/weft-go/weft/internal/ids"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -141,7 +141,7 @@ type RunFilter struct {
 }
 
 // Runs returns a page of runs, in the order of their ids. It may return fewer than the limit although more
-// follow: it looks at no more than mostPages pages of a list.
+// follow: it looks at no more than mostPages pages of a list, and ends behind pageBytes of data.
 func (w *World) Runs(ctx context.Context, f RunFilter, p Page, r Resolve) (*Listed[*Run], error) {
 	p, err := p.Check(r)
 	if err != nil {
@@ -162,7 +162,7 @@ func (w *World) Runs(ctx context.Context, f RunFilter, p Page, r Resolve) (*List
 			return nil, err
 		}
 		more = len(entries) > p.Limit
-		heads, err := gather(entries[:min(len(entries), p.Limit)], func(e storage.Entry) (*head, error) {
+		heads, err := reads.Gather(entries[:min(len(entries), p.Limit)], func(e storage.Entry) (*head, error) {
 			id, err := keys.Last(e.Key)
 			if err != nil {
 				return nil, err
@@ -187,9 +187,12 @@ func (w *World) Runs(ctx context.Context, f RunFilter, p Page, r Resolve) (*List
 			}
 		}
 	}
-	runs, err := gather(found, func(h *head) (*Run, error) { return view{w: w, resolve: r}.run(ctx, h) })
+	runs, err := reads.GatherUpTo(pageBytes, found, sizeOf, func(h *head) (*Run, error) { return view{w: w, resolve: r}.run(ctx, h) })
 	if err != nil {
 		return nil, err
+	}
+	if len(runs) < len(found) {
+		more, p.Cursor = true, runs[len(runs)-1].RunID
 	}
 	return ListedOf(runs, more, p.Cursor), nil
 }
@@ -266,13 +269,12 @@ func listOf[T any](ctx context.Context, w *World, list storage.Range, place []by
 	if err != nil {
 		return nil, err
 	}
-	more, tail := len(entries) > p.Limit, p.Cursor
-	entries = entries[:min(len(entries), p.Limit)]
-	all, err := gather(entries, f)
-	if err == nil && len(entries) > 0 {
-		tail, err = keys.Last(entries[len(entries)-1].Key)
+	tail := p.Cursor
+	all, err := reads.GatherUpTo(pageBytes, entries[:min(len(entries), p.Limit)], sizeOf, f)
+	if err == nil && len(all) > 0 {
+		tail, err = keys.Last(entries[len(all)-1].Key)
 	}
-	return ListedOf(all, more, tail), err
+	return ListedOf(all, len(all) < len(entries), tail), err
 }
 
 // Hook returns an open hook by its id.
@@ -413,7 +415,7 @@ func (w *World) Events(ctx context.Context, run string, p Page, r Resolve) (*Lis
 const (
 	readFirst  = 4       // events of a log that are read while it is not known how large they are; then twice as many, and so on
 	readAtOnce = 64      // the most: large ones may be behind small ones
-	pageBytes  = 8 << 20 // of the data of events, after which a page of a log ends
+	pageBytes  = 8 << 20 // of the data of events, after which a page ends
 )
 
 // eventsAfter returns a page of the log of a run that begins behind an event; in descending order, before it. 0 is
@@ -508,8 +510,7 @@ func (w *World) Correlated(ctx context.Context, correlation, run string, p Page,
 	if err != nil {
 		return nil, err
 	}
-	more := len(entries) > p.Limit
-	all, err := gather(entries[:min(len(entries), p.Limit)], func(entry storage.Entry) (*Event, error) {
+	all, err := reads.GatherUpTo(pageBytes, entries[:min(len(entries), p.Limit)], sizeOf, func(entry storage.Entry) (*Event, error) {
 		in, err := keys.WorldCorrelatedRun(entry.Key)
 		if err != nil {
 			return nil, err
@@ -534,7 +535,7 @@ func (w *World) Correlated(ctx context.Context, correlation, run string, p Page,
 	if err != nil {
 		return nil, err
 	}
-	tail := p.Cursor
+	more, tail := len(all) < len(entries), p.Cursor
 	if len(all) > 0 { // the last event may have been removed
 		last := entries[len(all)-1]
 		n, err1 := keys.Number(last.Key)
@@ -551,29 +552,4 @@ func (w *World) Correlated(ctx context.Context, correlation, run string, p Page,
 	}
 	all = slices.DeleteFunc(all, func(e *Event) bool { return e == nil })
 	return ListedOf(all, more, tail), nil
-}
-
-// atOnce is how many reads are made at once.
-const atOnce = 16
-
-// gather calls f for each of some, several at once, and returns the results in order.
-func gather[A, B any](some []A, f func(A) (B, error)) ([]B, error) {
-	all := make([]B, len(some))
-	errs := make([]error, len(some))
-	var calls sync.WaitGroup
-	free := make(chan struct{}, atOnce)
-	for i, a := range some {
-		free <- struct{}{}
-		calls.Go(func() {
-			defer func() { <-free }()
-			all[i], errs[i] = f(a)
-		})
-	}
-	calls.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
 }

@@ -472,6 +472,52 @@ func TestPagesOfLargeEvents(t *testing.T) {
 	}
 }
 
+// A page of any list ends before it has more than the memory should hold, and its cursor goes on behind its last item.
+func TestPagesOfLargeItems(t *testing.T) {
+	const all = 20
+	c := open(t, new(memory.Store))
+	large := make([]byte, 1<<20)
+	for i := range all {
+		run := fmt.Sprint("wrun_", i+1)
+		c.must(run, world.RunCreated, "", fields{"workflowName": "order", "deploymentId": "blue", "input": large})
+		c.must(run, world.RunStarted, "", nil)
+	}
+	for i := range all {
+		c.must("wrun_1", world.StepCreated, fmt.Sprintf("step_%03d", i), fields{"stepName": "pay", "input": large})
+		c.must("wrun_1", world.HookCreated, fmt.Sprint("hook_", i), fields{"token": fmt.Sprint(i), "metadata": large})
+		c.must("wrun_1", world.StepStarted, "step_000", nil)
+		c.must("wrun_1", world.StepRetrying, "step_000", fields{"error": large})
+	}
+	for name, list := range c.lists() {
+		for _, order := range []world.Order{world.Ascending, world.Descending} {
+			seen, pages := map[string]bool{}, 1
+			for p := (world.Page{Limit: 1000, Order: order}); ; pages++ {
+				ids, cursor, more, _, err := list(p)
+				if err != nil || pages > 100 {
+					t.Fatalf("%s, %s: page %d: %v", name, order, pages, err)
+				}
+				for _, id := range ids {
+					if seen[id] {
+						t.Errorf("%s, %s: %s is there twice", name, order, id)
+					}
+					seen[id] = true
+				}
+				if !more {
+					break
+				}
+				p.Cursor = *cursor
+			}
+			want := all
+			if strings.HasPrefix(name, "events of a correlation") {
+				want = 1 + 2*all
+			}
+			if pages == 1 || len(seen) != want && name != "events" {
+				t.Errorf("%s, %s: %d items in %d pages, want %d in several", name, order, len(seen), pages, want)
+			}
+		}
+	}
+}
+
 // Large events behind small ones are not read all at once.
 func TestLargeEventsBehindSmallOnes(t *testing.T) {
 	s := new(memory.Store)

@@ -232,6 +232,25 @@ func (v view) wait(h *head, w *wait) *Wait {
 	return &Wait{WaitID: w.id, RunID: h.run, Status: w.Status, ResumeAt: atOrNone(w.Resume), CompletedAt: atOrNone(w.Ended), CreatedAt: at(w.Created), UpdatedAt: at(w.Updated), SpecVersion: h.Spec}
 }
 
+// sizeOf returns the size of what the client has stored in a *Run, *Step, *Hook or *Event.
+func sizeOf[T any](x T) int {
+	switch x := any(x).(type) {
+	case *Run:
+		return len(x.ExecutionContext) + len(x.Input) + len(x.Output) + len(x.Error)
+	case *Step:
+		return len(x.Input) + len(x.Output) + len(x.Error)
+	case *Hook:
+		if x != nil {
+			return len(x.Metadata)
+		}
+	case *Event:
+		if x != nil {
+			return len(x.EventData)
+		}
+	}
+	return 0
+}
+
 // at returns a time of a record.
 func at(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 
