@@ -4,7 +4,7 @@
 //
 // Bytes are stored as bytes and not as base64. A time has the tag of a time, a large integer is exact, and so
 // are NaN and the infinities in a result. In a value of type any they come back as []byte, time.Time and
-// int64, while JSON makes them strings and float64.
+// int64, while JSON makes them strings and float64. A map in it is a map[string]any, in which integers are text.
 //
 // Each payload names its codec, so an engine with this one still reads what was stored as JSON, and leaves it as it
 // is. Every engine and client that reads the store needs the codec: before it is used for the first time, deploy
@@ -21,7 +21,7 @@
 // methods and another one with a MarshalText alone is stored as embedded JSON as a whole.
 //
 // A json.RawMessage is stored as embedded JSON, too. That is what a client sends over HTTP, who does not know the types of the
-// receiver. It is decoded as JSON is.
+// receiver. It is decoded as JSON is, also into a value of type any.
 //
 // Inputs, signals and updates must also be values that JSON can encode: two of them are the same if their JSON is. So a client that
 // sends one again gets the first answer, whichever codec the engine has by then.
@@ -76,7 +76,6 @@ func decMode(toJSON cbor.Transcoder) cbor.DecMode {
 		MaxMapPairs:               1<<31 - 1,
 		IntDec:                    cbor.IntDecConvertSignedOrBigInt,
 		BigIntDec:                 cbor.BigIntDecodePointer,
-		DefaultMapType:            reflect.TypeFor[map[string]any](),
 		UTF8:                      cbor.UTF8DecodeInvalid, // a string may have any bytes
 		BinaryUnmarshaler:         cbor.BinaryUnmarshalerNone,
 		TextUnmarshaler:           cbor.TextUnmarshalerTextString,
@@ -97,7 +96,7 @@ func (codec) CheckType(t reflect.Type) error { return payload.Lossless(t) }
 func (codec) Encode(_ context.Context, v any) ([]byte, error) {
 	f := formOf(reflect.TypeOf(v))
 	if f.looked {
-		if err := check(reflect.ValueOf(v), 0, false); err != nil {
+		if err := f.check(reflect.ValueOf(v), 0, false); err != nil {
 			return nil, err
 		}
 	}
@@ -118,7 +117,10 @@ func (codec) Decode(_ context.Context, data []byte, v any) error {
 	if text, ok := embeddedJSON(data); ok {
 		return json.Unmarshal(text, v)
 	}
-	return decoder.Unmarshal(data, v)
+	if err := decoder.Unmarshal(data, v); err != nil {
+		return err
+	}
+	return settle(reflect.ValueOf(v))
 }
 
 // tagJSON is the tag of a byte string that contains JSON.
@@ -164,6 +166,10 @@ func toJSON(data []byte) ([]byte, error) {
 	}
 	var v any
 	if err := untyped.Unmarshal(data, &v); err != nil {
+		return nil, err
+	}
+	v, err := plain(v, func(text []byte) (any, error) { return json.RawMessage(text), nil })
+	if err != nil {
 		return nil, err
 	}
 	text, err := json.Marshal(v)

@@ -1,6 +1,7 @@
 package cbor_test
 
 import (
+	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -235,6 +236,113 @@ func TestRawJSON(t *testing.T) {
 	}
 }
 
+type named string
+
+func (n named) MarshalJSON() ([]byte, error) { return json.Marshal("named " + string(n)) }
+
+// WLD-62: what JSON keeps in a value of type any, CBOR keeps: JSON, the same one of several methods, and keys as text.
+func TestAnyIsThatOfJSON(t *testing.T) {
+	type rgb struct {
+		R int            `cbor:"1,keyasint" json:"1"`
+		S map[int]string `json:"s"`
+	}
+	type typed struct {
+		Tool  string          `json:"tool"`
+		Args  json.RawMessage `json:"args"`
+		Tint  tint            `json:"tint"`
+		ByNum map[int]string  `json:"byNum"`
+		Any   any             `json:"any"`
+	}
+	raw := json.RawMessage(`{"l":[{"a":1}],"n":0.10}`)
+	for name, v := range map[string]any{
+		"raw JSON":             map[string]any{"x": raw},
+		"raw JSON in a list":   []any{[]any{raw}, "x"},
+		"own JSON":             map[string]any{"x": &point{1, 2}},
+		"JSON and text":        map[string]any{"x": tint(3)},
+		"JSON and text, below": map[string]any{"x": []tinted{{3}}},
+		"and text alone":       map[string]any{"x": tint(3), "y": level{"high"}},
+		"and text of the type": struct{ A, B any }{tinted{3}, leveled{4, level{"low"}, noon}},
+		"keys are integers":    map[string]any{"x": map[int]any{-3: map[uint64]string{math.MaxUint64: "y"}}},
+		"keys have a text":     map[string]any{"x": map[netip.Addr]int{netip.MustParseAddr("::1"): 1}},
+		"keys have JSON":       map[string]any{"x": map[named]int{"y": 1}},
+		"keys have both":       map[string]any{"x": map[tint]int{3: 1}},
+		"fields are integers":  map[string]any{"x": rgb{1, map[int]string{2: "b"}}},
+		"typed":                typed{"t", raw, 3, map[int]string{3: "y"}, map[string]any{"r": raw}},
+	} {
+		data, err := cbor.Codec.Encode(t.Context(), v)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want, got any
+		if err := json.Unmarshal(text, &want); err != nil {
+			t.Fatal(err)
+		}
+		if err := cbor.Codec.Decode(t.Context(), data, &got); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(want, got, numbers); diff != "" {
+			t.Errorf("%s, as an any (-want +got):\n%s", name, diff)
+		}
+		var asked json.RawMessage
+		if err := cbor.Codec.Decode(t.Context(), data, &asked); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(numbered(t, text), numbered(t, asked)); diff != "" {
+			t.Errorf("%s, as JSON (-want +got):\n%s", name, diff)
+		}
+	}
+
+	// So it is where an any is a part of the type.
+	type part struct {
+		List []any
+		Map  map[string]struct{ V any }
+		Next *part
+		Left any `json:"-"`
+	}
+	want := part{List: []any{raw}, Map: map[string]struct{ V any }{"k": {raw}}, Next: &part{List: []any{map[int]any{1: raw}}}}
+	got := part{Left: "as it was"}
+	again(t, want, &got)
+	back, err := json.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(back) != strings.ReplaceAll(string(text), "0.10", "0.1") || got.Left != "as it was" {
+		t.Errorf("got %s, want %s", back, text)
+	}
+}
+
+// numbers compares integers, as CBOR has them in an any, with those of JSON.
+var numbers = cmp.FilterValues(func(a, b any) bool { return isNumber(a) && isNumber(b) },
+	cmp.Comparer(func(a, b any) bool { return fmt.Sprint(a) == fmt.Sprint(b) }))
+
+func isNumber(v any) bool {
+	switch v.(type) {
+	case int64, float64:
+		return true
+	}
+	return false
+}
+
+// numbered decodes JSON, with its numbers as they are written.
+func numbered(t *testing.T, text []byte) (v any) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		t.Error(err)
+	}
+	return v
+}
+
 // WLD-62: what could not be decoded is not encoded, nor what contains itself, which would end the process.
 func TestEncodeRefuses(t *testing.T) {
 	defer debug.SetMaxStack(debug.SetMaxStack(32 << 20)) // what has no end ends soon
@@ -256,7 +364,7 @@ func TestEncodeRefuses(t *testing.T) {
 		"a circle of any":      inAny,
 		"a year above 9999":    time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC),
 		"a year in a struct":   item{At: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)},
-		"keys in an any":       item{Any: map[int]string{1: "x"}},
+		"keys in an any":       item{Any: map[bool]string{true: "x"}},
 		"invalid JSON":         json.RawMessage(`{`),
 		"a channel":            make(chan int),
 	} {
@@ -324,6 +432,18 @@ func TestDecodeRefuses(t *testing.T) {
 		var v item
 		if err := cbor.Codec.Decode(t.Context(), []byte(data), &v); err == nil {
 			t.Errorf("%q was decoded as %+v", data, v)
+		}
+	}
+	for _, data := range []string{
+		"\x81\xd9\x01\x06\x41{",           // JSON that is damaged
+		"\xa2\x01\x61a\x611\x61b",         // the key 1 as a number and as a text
+		"\x81\xa1\xf5\x61a",               // the key true
+		"\x81\xc9\xa2\x01\x61a\x611\x61b", // in a tag
+	} {
+		for _, v := range []any{new(any), new([]any), new(map[string]any), new(json.RawMessage)} {
+			if err := cbor.Codec.Decode(t.Context(), []byte(data), v); err == nil {
+				t.Errorf("%q was decoded as %v", data, reflect.ValueOf(v).Elem())
+			}
 		}
 	}
 }

@@ -28,6 +28,7 @@ type form struct {
 	text   bool // a part has MarshalText alone
 	own    bool // it encodes itself
 	looked bool // values are looked at before they are encoded: see check
+	any    bool // a part is an interface
 }
 
 // forms has the forms of types that were asked for.
@@ -72,7 +73,7 @@ func (f *form) add(t reflect.Type, within map[reflect.Type]bool) (own bool) {
 	}
 	switch t.Kind() {
 	case reflect.Interface:
-		f.looked = true
+		f.looked, f.any = true, true
 	case reflect.Map:
 		f.add(t.Key(), within)
 		f.add(t.Elem(), within)
@@ -96,51 +97,59 @@ var (
 	errYear = errors.New("the year of a time is not in 0..9999")
 )
 
-// check refuses what could not be decoded: values that contain themselves, which would not end, times that have
-// no text in RFC 3339, and maps in an interface with keys that are not strings, which would be decoded as a map[string]any.
-func check(v reflect.Value, depth int, inAny bool) error {
+// check adds what the values in interfaces contribute. It refuses what could not be decoded: values that contain themselves, which
+// would not end, times that have no text in RFC 3339, and maps in an interface with keys that have no text in a map[string]any.
+func (f *form) check(v reflect.Value, depth int, inAny bool) error {
 	if depth > maxDepth {
 		return errDeep
 	}
 	if !v.IsValid() {
 		return nil
 	}
-	if f := formOf(v.Type()); f.own || !f.looked && !inAny {
+	t := formOf(v.Type())
+	if inAny {
+		f.both, f.text = f.both || t.both, f.text || t.text
+	}
+	if t.own || !t.looked && !inAny {
 		return nil
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
-		return check(v.Elem(), depth+1, inAny)
+		return f.check(v.Elem(), depth+1, inAny)
 	case reflect.Interface:
-		return check(v.Elem(), depth+1, true)
+		return f.check(v.Elem(), depth+1, true)
 	case reflect.Slice, reflect.Array:
 		if v.Type().Elem().Kind() == reflect.Uint8 {
 			return nil
 		}
 		for i := range v.Len() {
-			if err := check(v.Index(i), depth+1, inAny); err != nil {
+			if err := f.check(v.Index(i), depth+1, inAny); err != nil {
 				return err
 			}
 		}
 	case reflect.Map:
-		if inAny && v.Type().Key().Kind() != reflect.String {
-			return fmt.Errorf("a %v in an interface: its keys are not strings, so it could not be decoded", v.Type())
+		switch k := v.Type().Key(); {
+		case !inAny:
+		case formOf(k).own:
+			f.both, f.text = true, true // JSON knows the text of such a key
+		case k.Kind() != reflect.String && (k.Kind() < reflect.Int || k.Kind() > reflect.Uintptr):
+			return fmt.Errorf("a %v in an interface: its keys are neither strings nor integers, so it could not be decoded", v.Type())
 		}
 		for each := v.MapRange(); each.Next(); {
-			if err := check(each.Value(), depth+1, inAny); err != nil {
+			if err := f.check(each.Value(), depth+1, inAny); err != nil {
 				return err
 			}
-			if err := check(each.Key(), depth+1, inAny); err != nil {
+			if err := f.check(each.Key(), depth+1, inAny); err != nil {
 				return err
 			}
 		}
 	case reflect.Struct:
-		return checkStruct(v, depth, inAny)
+		return f.checkStruct(v, depth, inAny)
 	}
 	return nil
 }
 
-func checkStruct(v reflect.Value, depth int, inAny bool) error {
+func (f *form) checkStruct(v reflect.Value, depth int, inAny bool) error {
 	if v.Type() == timeType {
 		if t, ok := reflect.TypeAssert[time.Time](v); ok && (t.Year() < 0 || t.Year() > 9999) {
 			return errYear
@@ -148,10 +157,10 @@ func checkStruct(v reflect.Value, depth int, inAny bool) error {
 		return nil
 	}
 	for i := range v.NumField() {
-		if f := v.Type().Field(i); !f.IsExported() && !f.Anonymous {
+		if field := v.Type().Field(i); !field.IsExported() && !field.Anonymous {
 			continue
 		}
-		if err := check(v.Field(i), depth+1, inAny); err != nil {
+		if err := f.check(v.Field(i), depth+1, inAny); err != nil {
 			return err
 		}
 	}
