@@ -2,12 +2,15 @@ package payload
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/weft-go/weft"
@@ -70,8 +73,74 @@ func lossIn(t reflect.Type, path string, within []reflect.Type) error {
 				return err
 			}
 		}
+		return lossInNames(t, path)
 	}
 	return nil
+}
+
+// A member is a field that JSON has under a name.
+type member struct {
+	path string
+	rank int // of those with a name JSON has the one with the lowest, unless two have it
+	size uintptr
+}
+
+// lossInNames returns an error if JSON leaves out a field of the struct t because another one has its name.
+func lossInNames(t reflect.Type, path string) error {
+	members := map[string][]member{}
+	addMembers(members, t, path, nil)
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		all := members[name]
+		slices.SortStableFunc(all, func(a, b member) int { return cmp.Compare(a.rank, b.rank) })
+		for i, m := range all {
+			other := all[0]
+			if i == 0 {
+				if len(all) == 1 || m.rank < all[1].rank {
+					continue
+				}
+				other = all[1]
+			}
+			if m.size > 0 {
+				return fmt.Errorf("%s has the same name in JSON as %s, %q, so JSON leaves it out: give one of them another name, or tag one `json:\"-\"` if that is meant", m.path, other.path, name)
+			}
+		}
+	}
+	return nil
+}
+
+// addMembers adds the members of the struct t, which is embedded in the structs of within.
+func addMembers(to map[string][]member, t reflect.Type, path string, within []reflect.Type) {
+	if slices.Contains(within, t) {
+		return
+	}
+	within = append(within, t)
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag := f.Tag.Get("json")
+		embedded := f.Type
+		if f.Anonymous && embedded.Kind() == reflect.Pointer {
+			embedded = embedded.Elem()
+		}
+		isStruct := f.Anonymous && embedded.Kind() == reflect.Struct
+		if tag == "-" || !f.IsExported() && !isStruct {
+			continue
+		}
+		m := member{f.Name, 2 * len(within), f.Type.Size()}
+		if path != "" {
+			m.path = path + "." + f.Name
+		}
+		name, _, _ := strings.Cut(tag, ",")
+		switch {
+		case name != "":
+			m.rank-- // a tag comes before the name of a field
+		case isStruct:
+			addMembers(to, embedded, m.path, within)
+			continue
+		default:
+			name = f.Name
+		}
+		to[name] = append(to[name], m)
+	}
 }
 
 func lossInField(f reflect.StructField, path string, within []reflect.Type) error {

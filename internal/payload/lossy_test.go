@@ -37,6 +37,55 @@ type (
 	deep     struct{ List []map[string]*secret }
 	reader   struct{ From interface{ Read() } }
 	oneWay   struct{ N int }
+
+	Base struct {
+		ID   string
+		Gone struct{}
+	}
+	other struct{ ID string }
+	alike struct {
+		ID  string `json:"id"`
+		Ref string `json:"id,omitempty"`
+	}
+	byName struct {
+		A string `json:"B"`
+		B string
+	}
+	hides struct {
+		Base
+		ID string
+	}
+	hidesByTag struct {
+		*Base
+		Number int `json:"ID"`
+	}
+	twice struct {
+		Base
+		other
+	}
+	inDepth struct{ List []struct{ twice } }
+	Around  struct {
+		*Within
+		Name string
+	}
+	Within struct {
+		*Around
+		Size int
+	}
+	distinct struct {
+		Base  `json:"base"`
+		Other other
+		Id    string
+		ID    string
+		Gone  struct{}
+		Left  string `json:"-"`
+		Dash  string `json:"-,"`
+		Minus string `json:"minus"`
+	}
+	hidesNothing struct {
+		Base `json:"-"`
+		ID   string
+	}
 )
 
 func (o oneWay) MarshalJSON() ([]byte, error)  { return json.Marshal(map[string]int{"n": o.N}) }
@@ -64,6 +113,15 @@ func TestLossless(t *testing.T) {
 		{reader{}, "From is an interface"},
 		{make(chan int), "chan int is a chan int, which JSON cannot encode"},
 		{url.URL{}, "User.username is not exported"},
+		{alike{}, "ID has the same name in JSON as Ref, \"id\", so JSON leaves it out"},
+		{byName{}, "B has the same name in JSON as A, \"B\", so JSON leaves it out"},
+		{hides{}, "Base.ID has the same name in JSON as ID"},
+		{hidesByTag{}, "Base.ID has the same name in JSON as Number"},
+		{twice{}, "Base.ID has the same name in JSON as other.ID"},
+		{inDepth{}, "List[].twice.Base.ID has the same name in JSON as List[].twice.other.ID"},
+		{distinct{}, ""},
+		{hidesNothing{}, ""},
+		{Around{}, ""},
 	} {
 		for range 2 { // the second is cached
 			err := Lossless(reflect.TypeOf(c.v))
