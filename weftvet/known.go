@@ -51,6 +51,11 @@ func init() {
 	}
 	forbid(2, whyChance, "crypto/rand", "*")
 	forbid(2, whyChance, "crypto/rand", "Reader")
+	for _, path := range []string{"crypto/dsa", "crypto/ecdsa", "crypto/ed25519", "crypto/elliptic", "crypto/rsa"} {
+		forbid(2, whyChance, path, "GenerateKey")
+	}
+	forbid(2, whyChance, "crypto/ecdh", "Curve.GenerateKey")
+	forbid(2, whyChance, "crypto/mlkem", "GenerateKey768 GenerateKey1024")
 	forbid(2, whyChance, "hash/maphash", "MakeSeed Bytes String Comparable Hash.*")
 	forbid(2, whyChance, "github.com/google/uuid", "New NewString NewRandom NewUUID NewV6 NewV7 NewDCEGroup NewDCEPerson NewDCESecurity")
 	for _, path := range []string{"github.com/gofrs/uuid", "github.com/gofrs/uuid/v5"} {
@@ -74,14 +79,20 @@ func init() {
 	forbid(5, whyWorld, "net/http", `Get Head Post PostForm ListenAndServe ListenAndServeTLS Serve ServeTLS ReadRequest ReadResponse
 		Client.* Transport.* RoundTripper.RoundTrip Server.*`)
 	forbid(5, whyWorld, "net/smtp", "Dial SendMail Client.*")
+	forbid(5, whyWorld, "net/textproto", "Dial")
+	forbid(5, whyWorld, "log/syslog", "Dial New NewLogger Writer.*")
 	forbid(5, whyWorld, "net/rpc", "Dial DialHTTP DialHTTPPath Client.* Server.*")
-	forbid(5, whyWorld, "crypto/tls", "Dial DialWithDialer Listen Dialer.* Conn.*")
+	forbid(5, whyWorld, "crypto/tls", "Dial DialWithDialer Listen LoadX509KeyPair Dialer.* Conn.*")
 	forbid(5, whyWorld, "os", `Chdir Chmod Chown Chtimes CopyFS Create CreateTemp DirFS Getwd Lchown Link Lstat Mkdir MkdirAll MkdirTemp
 		NewFile Open OpenFile OpenInRoot OpenRoot Pipe ReadDir ReadFile Readlink Remove RemoveAll Rename SameFile Stat Symlink
 		Truncate WriteFile Exit FindProcess StartProcess Stdin File.* Root.* Process.*`)
 	forbid(5, whyEnv, "os", `Args Getenv LookupEnv Environ Setenv Unsetenv Clearenv ExpandEnv Executable Getpid Getppid Getuid Geteuid
 		Getgid Getegid Getgroups Getpagesize Hostname TempDir UserCacheDir UserConfigDir UserHomeDir`)
 	forbid(5, whyWorld, "io/ioutil", "ReadDir ReadFile TempDir TempFile WriteFile")
+	forbid(5, whyWorld, "archive/zip", "OpenReader")
+	for _, path := range []string{"text/template", "html/template"} {
+		forbid(5, whyWorld, path, "ParseFiles ParseGlob Template.ParseFiles Template.ParseGlob")
+	}
 	forbid(5, whyWorld, "path/filepath", "Abs EvalSymlinks Glob Walk WalkDir")
 	forbid(5, whyWorld, "os/exec", "Command CommandContext LookPath Cmd.*")
 	forbid(5, whyWorld, "log", "Fatal Fatalf Fatalln Logger.Fatal Logger.Fatalf Logger.Fatalln")

@@ -296,19 +296,24 @@ func (c *checker) composite(n *ast.CompositeLit, in *function) {
 		if !ok {
 			continue
 		}
-		switch {
-		case name == "Activity" && (key.Name == "IdempotencyKey" || key.Name == "ResourceScope"):
-			if lit, ok := ast.Unparen(kv.Value).(*ast.FuncLit); ok {
-				c.roles[lit] = workflow
-			} else if id := funcIdent(kv.Value); id != nil {
-				if f, ok := c.info.Uses[id].(*types.Func); ok {
-					c.keys = append(c.keys, f.Origin())
-				}
-			}
-		case key.Name == "Name" && (name == "Activity" || name == "Workflow" || name == "Signal"):
-			if !c.isConstant(kv.Value) {
-				c.scoped(in, 11, kv.Value, "a computed name", whyName)
-			}
+		c.makesKey(key, kv.Value)
+		if key.Name == "Name" && (name == "Activity" || name == "Workflow" || name == "Signal") && !c.isConstant(kv.Value) {
+			c.scoped(in, 11, kv.Value, "a computed name", whyName)
+		}
+	}
+}
+
+// makesKey notes value, what a field of an activity gets, if it is a function that makes keys.
+func (c *checker) makesKey(field *ast.Ident, value ast.Expr) {
+	v, ok := c.info.Uses[field].(*types.Var)
+	if !ok || !v.IsField() || !inLibrary(v.Pkg().Path()) || v.Name() != "IdempotencyKey" && v.Name() != "ResourceScope" {
+		return
+	}
+	if lit, ok := ast.Unparen(value).(*ast.FuncLit); ok {
+		c.roles[lit] = workflow
+	} else if id := funcIdent(value); id != nil {
+		if f, ok := c.info.Uses[id].(*types.Func); ok {
+			c.keys = append(c.keys, f.Origin())
 		}
 	}
 }

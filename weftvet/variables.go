@@ -71,6 +71,9 @@ func (c *checker) assigns(n *ast.AssignStmt, in *function) {
 		if len(n.Lhs) == len(n.Rhs) {
 			c.keptInVariable(l, n.Rhs[i], in)
 			c.binds(l, n.Rhs[i], in)
+			if sel, ok := ast.Unparen(l).(*ast.SelectorExpr); ok {
+				c.makesKey(sel.Sel, n.Rhs[i])
+			}
 		}
 		if id, ok := l.(*ast.Ident); ok && c.info.Defs[id] != nil {
 			continue // a new variable
@@ -87,7 +90,7 @@ func (c *checker) assign(e ast.Expr, in *function, only bool) {
 	}
 	if packageLevel(base) {
 		// What is set before the program begins, or once before it is used, is a constant.
-		if !in.init && !c.isLazy(e.Pos()) {
+		if !in.init && !in.once {
 			c.written[base] = append(c.written[base], e.Pos())
 		}
 		return
@@ -122,7 +125,7 @@ func (c *checker) onlyWritten(e ast.Expr) {
 // then, and is only called by that.
 func (c *checker) binds(name, value ast.Expr, in *function) {
 	lit, ok := ast.Unparen(value).(*ast.FuncLit)
-	if !ok || !in.init {
+	if !ok || !in.init && !in.once {
 		return
 	}
 	if v, _, plain := c.target(name); plain && !packageLevel(v) && c.onlyCalled(v, in.node) {
@@ -197,15 +200,6 @@ func (c *checker) onlyCalled(v *types.Var, in ast.Node, seen ...*types.Var) bool
 		return true
 	})
 	return other == 0
-}
-
-func (c *checker) isLazy(pos token.Pos) bool {
-	for _, n := range c.lazy {
-		if n.Pos() <= pos && pos < n.End() {
-			return true
-		}
-	}
-	return false
 }
 
 // isDefinition says that t is a Workflow, an Activity or a Signal. Its address is taken to use

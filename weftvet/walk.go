@@ -26,6 +26,7 @@ type checker struct {
 	// By the walk over the calls around them.
 	roles  map[*ast.FuncLit]kind
 	atOnce map[*ast.FuncLit]bool        // that are only called where they are made
+	once   map[*ast.FuncLit]bool        // that are called once: see lazily
 	refs   map[*ast.Ident]bool          // functions that are given to a step
 	called map[*ast.Ident]*ast.CallExpr // functions that are called where they are named
 	limits map[*ast.Ident]bool          // variables in the limit of a Map, which is no part of the history
@@ -37,7 +38,6 @@ type checker struct {
 	selected map[*ast.Ident]bool // what only a field is taken from
 	written  map[*types.Var][]token.Pos
 	initial  map[*types.Var][]Hazard
-	lazy     []ast.Node                    // what is called once: see lazily
 	results  map[*ast.FuncLit][]*types.Var // to which variables the result of a step is assigned
 	labels   map[ast.Stmt]string
 	fixed    map[*types.Var]ast.Expr // see definition
@@ -65,6 +65,7 @@ type function struct {
 	node   ast.Node
 	outer  *function // of a literal
 	init   bool      // what is walked now runs before the program
+	once   bool      // what is walked now runs once: see lazily
 	faults []fault
 	calls  []call
 	writes []write
@@ -115,7 +116,7 @@ func (f *function) run() (found *function) {
 
 func (c *checker) walkAll() {
 	c.roles, c.refs = map[*ast.FuncLit]kind{}, map[*ast.Ident]bool{}
-	c.atOnce = map[*ast.FuncLit]bool{}
+	c.atOnce, c.once = map[*ast.FuncLit]bool{}, map[*ast.FuncLit]bool{}
 	c.called, c.recvs = map[*ast.Ident]*ast.CallExpr{}, map[*ast.Ident]ast.Expr{}
 	c.limits = map[*ast.Ident]bool{}
 	c.reads, c.writing, c.selected = map[*types.Var][]read{}, map[*ast.Ident]bool{}, map[*ast.Ident]bool{}
@@ -291,11 +292,11 @@ func (c *checker) literal(lit *ast.FuncLit, in *function) {
 	case role == goroutine:
 		f.kind = goroutine
 	default:
-		init := in.init
-		in.init = init && c.atOnce[lit]
+		init, once := in.init, in.once
+		in.init, in.once = init && c.atOnce[lit], once && c.atOnce[lit] || c.once[lit]
 		c.walk(lit.Type, in)
 		c.walk(lit.Body, in)
-		in.init = init
+		in.init, in.once = init, once
 		return
 	}
 	c.all = append(c.all, f)
@@ -403,7 +404,9 @@ func (c *checker) call(n *ast.CallExpr, in *function) {
 		c.scoped(in, 4, n, rangeBegins, whyOrder)
 	}
 	if lazily[full] && len(n.Args) == 1 {
-		c.lazy = append(c.lazy, n.Args[0])
+		if lit, ok := ast.Unparen(n.Args[0]).(*ast.FuncLit); ok {
+			c.once[lit] = true
+		}
 	}
 	if recv != "" {
 		of := f.Pkg().Name() + "." + recv

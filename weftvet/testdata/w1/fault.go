@@ -106,6 +106,16 @@ func scope(n int) string {
 	return time.Now().String() // want `time.Now in workflow code \(a key of an activity calls scope\)`
 }
 
+// So is one that a field gets later.
+func init() {
+	keyed.IdempotencyKey = func(n int) string { return time.Now().String() } // want `time.Now in workflow code`
+	(*keyed).ResourceScope = scopeOf
+}
+
+func scopeOf(n int) string {
+	return time.Now().String() // want `time.Now in workflow code \(a key of an activity calls scopeOf\)`
+}
+
 // Variables that get a time before the run, another one in each process.
 var (
 	started = time.Now()

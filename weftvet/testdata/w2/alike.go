@@ -2,6 +2,7 @@ package w2
 
 import (
 	"context"
+	"crypto/ed25519"
 	crypto "crypto/rand"
 	"crypto/sha256"
 	"hash/fnv"
@@ -33,6 +34,10 @@ func inStep(run *engine.Run) (string, error) {
 }
 
 func digest(run *engine.Run, b []byte) [32]byte { return sha256.Sum256(b) }
+
+func signed(run *engine.Run, seed, b []byte) []byte {
+	return ed25519.Sign(ed25519.NewKeyFromSeed(seed), b)
+}
 
 func hash(run *engine.Run, s string) uint64 {
 	h := fnv.New64a()

@@ -2,6 +2,9 @@
 package w2
 
 import (
+	"crypto/ecdh"
+	"crypto/ed25519"
+	"crypto/mlkem"
 	crypto "crypto/rand"
 	"hash/maphash"
 	"math/big"
@@ -44,6 +47,18 @@ func reader(run *engine.Run) (*big.Int, error) {
 
 func hashed(run *engine.Run, s string) uint64 {
 	return maphash.String(maphash.MakeSeed(), s) // want `maphash.String in workflow code`
+}
+
+func keys(run *engine.Run) error {
+	_, _, err := ed25519.GenerateKey(nil) // want `ed25519.GenerateKey in workflow code`
+	if err != nil {
+		return err
+	}
+	if _, err := ecdh.X25519().GenerateKey(nil); err != nil { // want `ecdh.Curve.GenerateKey in workflow code`
+		return err
+	}
+	_, err = mlkem.GenerateKey768() // want `mlkem.GenerateKey768 in workflow code`
+	return err
 }
 
 func caller(run *engine.Run) string { return newID() }

@@ -14,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"testing/fstest"
+	"text/template"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -53,6 +55,17 @@ func buffers(run *engine.Run) string {
 	var b bytes.Buffer
 	b.WriteString("a")
 	return b.String()
+}
+
+func fills(run *engine.Run, w io.Writer, files fstest.MapFS) error {
+	t, err := template.New("a").Parse("{{.}}")
+	if err != nil {
+		return err
+	}
+	if t, err = t.ParseFS(files, "*.tmpl"); err != nil {
+		return err
+	}
+	return t.Execute(w, 1)
 }
 
 func null(run *engine.Run, s sql.NullString) bool { return s.Valid && errors.Is(nil, sql.ErrNoRows) }

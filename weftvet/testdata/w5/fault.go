@@ -2,16 +2,22 @@
 package w5
 
 import (
+	"archive/zip"
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"fmt"
+	html "html/template"
 	"io"
+	"log/syslog"
 	"net"
 	"net/http"
+	"net/textproto"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"text/template"
 	"time"
 
 	"github.com/weft-go/weft/activity"
@@ -74,6 +80,34 @@ func processors(run *engine.Run) int {
 
 func globs(run *engine.Run) ([]string, error) {
 	return filepath.Glob("*.csv") // want `filepath.Glob in workflow code`
+}
+
+func templates(run *engine.Run) error {
+	t, err := template.ParseFiles("a.tmpl") // want `template.ParseFiles in workflow code`
+	if err != nil {
+		return err
+	}
+	if _, err := t.ParseGlob("*.tmpl"); err != nil { // want `template.Template.ParseGlob in workflow code`
+		return err
+	}
+	_, err = html.ParseFiles("a.html") // want `template.ParseFiles in workflow code`
+	return err
+}
+
+func archives(run *engine.Run) (*zip.ReadCloser, error) {
+	return zip.OpenReader("a.zip") // want `zip.OpenReader in workflow code`
+}
+
+func certificates(run *engine.Run) (tls.Certificate, error) {
+	return tls.LoadX509KeyPair("a.crt", "a.key") // want `tls.LoadX509KeyPair in workflow code`
+}
+
+func talks(run *engine.Run) (*textproto.Conn, error) {
+	return textproto.Dial("tcp", "example.com:25") // want `textproto.Dial in workflow code`
+}
+
+func logs(run *engine.Run, w *syslog.Writer) error {
+	return w.Info("a") // want `syslog.Writer.Info in workflow code`
 }
 
 func asks(run *engine.Run) (s string, err error) {

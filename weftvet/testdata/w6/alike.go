@@ -173,6 +173,20 @@ func loadedLater(run *engine.Run) int {
 var (
 	squares []int
 	square  = loader()
+
+	size, depth, width int
+	dimensions         sync.Once
 )
+
+// What the literal calls itself is a part of it.
+func measured(run *engine.Run) int {
+	dimensions.Do(func() {
+		func() { size = 1 }()
+		set := func(n int) { depth = n }
+		set(2)
+		_ = strings.Map(func(r rune) rune { width++; return r }, "ab")
+	})
+	return size + depth + width
+}
 
 func loader() func() { return sync.OnceFunc(func() { squares = []int{0, 1, 4} }) }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"net/http"
+	"sync"
 	"sync/atomic"
 
 	"example.com/corpus/shared"
@@ -143,6 +144,27 @@ func calledByAHandler(run *engine.Run) int {
 
 func calledByAGoroutine(run *engine.Run) int {
 	return toll // want `the package variable toll`
+}
+
+var (
+	routes       sync.Once
+	quota, price = 10, 10
+)
+
+// A handler that is registered once is called often.
+func register() {
+	routes.Do(func() {
+		http.HandleFunc("/quota", func(http.ResponseWriter, *http.Request) { quota = 20 })
+		go func() { price = 20 }()
+	})
+}
+
+func registeredOnce(run *engine.Run) int {
+	return quota // want `the package variable quota`
+}
+
+func startedOnce(run *engine.Run) int {
+	return price // want `the package variable price`
 }
 
 func handler(run *engine.Run) int {
