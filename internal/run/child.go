@@ -14,6 +14,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -303,6 +304,18 @@ func (x *Execution) askToStop(id string, parent *journal.Parent, why string) err
 	return x.outlasts(func() error {
 		return x.host.Peers.RequestCancel(x.Ctx, id, parent, weft.Actor{Reason: fmt.Sprintf("%s of parent %q", why, x.ID)})
 	}, weft.ErrTerminal, weft.ErrNotFound)
+}
+
+// outlasts calls do as reads.Outlast calls read. These errors are none.
+func (x *Execution) outlasts(do func() error, none ...error) error {
+	_, err := reads.Outlast(x.Ctx, x.host.Log, x.ID, func() (any, error) {
+		err := do()
+		if payload.MatchSentinel(err, none) != nil {
+			err = nil
+		}
+		return nil, err
+	})
+	return err
 }
 
 // awaits reports whether the run must not end yet: a child with ParentEndAwait has not ended, or a child that is to outlive

@@ -18,6 +18,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/limits"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
@@ -35,7 +36,7 @@ type Execution struct {
 	ID         string
 	Generation string
 
-	store  storage.Storage // the host's, with RetryReads
+	store  storage.Storage // the host's, with retries of reads
 	unsure func(error)     // reports a commit whose outcome is unknown
 	Ctx    context.Context // ends when the run must be released, no later than Owner.Context
 	Cancel context.CancelCauseFunc
@@ -124,7 +125,7 @@ func New(h *Host, o Owner, def *Definition, hold *journal.Hold) *Execution {
 		host:          h,
 		Owner:         o,
 		Definition:    def,
-		store:         RetryReads{h.Store, h.Log, hold.Workflow.ID},
+		store:         reads.Retrying{Storage: h.Store, Log: h.Log, ID: hold.Workflow.ID},
 		unsure:        o.Unsure("checkpoint", hold.Workflow.ID),
 		ID:            hold.Workflow.ID,
 		Generation:    hold.Workflow.Generation,

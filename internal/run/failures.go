@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/reconcile"
+	"github.com/weft-go/weft/internal/told"
 )
 
 // A failure is logged when it is durable, by the execution that recorded it: a replay logs
@@ -52,22 +53,11 @@ func (x *Execution) logFailure(o *operation, e logged) {
 	case e.Kind != checkpoint.KindAttempted || e.Due == 0: // if an operator decides what follows, KindHeld is next
 	case o.failures == 1:
 		o.logger().Info("weft: attempt failed; another one or the verifier follows", append(args, "next", journal.Time(e.Due))...)
-	case powerOfTen(o.failures):
+	case told.PowerOfTen(o.failures):
 		o.logger().Warn("weft: attempts keep failing", append(args, "failures", o.failures, "next", journal.Time(e.Due))...)
 	default:
 		o.logger().Debug("weft: attempt failed again", append(args, "next", journal.Time(e.Due))...)
 	}
-}
-
-// powerOfTen reports whether n is 10, 100, 1000 and so on.
-func powerOfTen(n int) bool {
-	if n < 10 {
-		return false
-	}
-	for n%10 == 0 {
-		n /= 10
-	}
-	return n == 1
 }
 
 // logEnd logs that the workflow has failed. That its function panicked is a fault of the program;

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/record"
 )
 
@@ -180,7 +181,7 @@ func (x *Execution) move(l *journal.Life) (moves bool, err error) {
 	if !x.Definition.Pinned || wf.Deployment == "" || wf.Parent != nil || wf.KeepsChildren() {
 		return false, nil
 	}
-	a, err := outlast(x.Ctx, x.host.Log, x.ID, func() (*ActiveRecord, error) { return x.host.Active(x.Ctx) })
+	a, err := reads.Outlast(x.Ctx, x.host.Log, x.ID, func() (*ActiveRecord, error) { return x.host.Active(x.Ctx) })
 	if record.Damaged(err) {
 		return false, nil
 	}

@@ -23,3 +23,14 @@ func (s *Set) First(what string, most int) bool {
 	s.told[what] = true
 	return true
 }
+
+// PowerOfTen reports whether n is 10, 100, 1000 and so on: what happens again and again is reported then.
+func PowerOfTen(n int) bool {
+	if n < 10 {
+		return false
+	}
+	for n%10 == 0 {
+		n /= 10
+	}
+	return n == 1
+}

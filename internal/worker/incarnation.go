@@ -14,6 +14,7 @@ import (
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/internal/meta"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/told"
@@ -114,7 +115,7 @@ func (l *Incarnation) register(ctx context.Context) error {
 func (l *Incarnation) readFloor(ctx context.Context) error {
 	ctx, cancel := merged(ctx, l.ctx)
 	defer cancel()
-	f, err := meta.LoadFloor(ctx, run.RetryReads{Storage: l.Worker.Store, Log: l.Worker.Log})
+	f, err := meta.LoadFloor(ctx, reads.Retrying{Storage: l.Worker.Store, Log: l.Worker.Log})
 	if err != nil {
 		return err
 	}

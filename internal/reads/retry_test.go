@@ -1,4 +1,4 @@
-package run_test
+package reads_test
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -39,7 +39,7 @@ func TestReadsThatKeepFailingAreLogged(t *testing.T) {
 					return storagetest.None
 				})
 				var log bytes.Buffer
-				r := run.RetryReads{Storage: s, Log: slog.New(slog.NewTextHandler(&log, nil)), ID: "o"}
+				r := reads.Retrying{Storage: s, Log: slog.New(slog.NewTextHandler(&log, nil)), ID: "o"}
 				if err := read(t.Context(), r); err != nil {
 					t.Errorf("%s: %v", method, err)
 				}
