@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage"
 )
 
 // A crowd sees which attempts are under way together, and when they begin.
@@ -219,19 +220,24 @@ func TestResourceScope(t *testing.T) {
 // Who waits in line can be cancelled, has a deadline, and leaves its place to the
 // others. Nothing of it was run, and no record says that it might have been.
 func TestWaitingInLineEnds(t *testing.T) {
-	for _, keyed := range []bool{false, true} {
+	for _, waits := range []struct{ keyed, room bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		virtual(t, func(t *testing.T) {
 			s := fresh(t)
 			var c crowd
+			keyed, most := waits.keyed, 100
 			act := c.taking("work")
-			act.ResourceScope, act.Idempotent = scopeOf, keyed
+			if act.Idempotent = keyed; waits.room {
+				most = 1
+			} else {
+				act.ResourceScope = scopeOf
+			}
 			wf := calling("w", act)
 			late := calling("late", act.With(activity.Options{TotalTimeout: 10 * time.Minute}))
 			scoped := &engine.Workflow[call, string]{Name: "scoped", Errors: []error{engine.ErrTimeout}, Func: func(run *engine.Run, in call) (string, error) {
 				_, err := act.Do(run.WithTimeout(20*time.Minute), in)
 				return "", err
 			}}
-			p := boot(t, s, wf, late, scoped)
+			p := boot(t, s, wf, late, scoped, func(c *engine.Config) { c.MaxActivities = most })
 			first := start(t, wf, p, "first", call{"s", "first", 50 * time.Minute})
 			synctest.Wait()
 			cancelled := start(t, wf, p, "cancelled", call{"s", "cancelled", time.Hour})
@@ -243,7 +249,7 @@ func TestWaitingInLineEnds(t *testing.T) {
 			last := start(t, wf, p, "last", call{"s", "last", time.Minute})
 			synctest.Wait()
 			if w := describe(t, p, "last").Waiting; !slices.Equal(w, []string{"activity work, in line"}) {
-				t.Errorf("keyed %v: it says that it waits for %q", keyed, w)
+				t.Errorf("%+v: it says that it waits for %q", waits, w)
 			}
 			if acts := entries(t, s, "act:"); keyed && len(acts) != 1 {
 				t.Errorf("records of attempts: %q, want that of the first", acts)
@@ -253,7 +259,7 @@ func TestWaitingInLineEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := outcome(cancelled); !errors.Is(err, engine.ErrCancelled) || time.Since(begun) > time.Minute {
-				t.Errorf("keyed %v: cancelled: %v after %v", keyed, err, time.Since(begun))
+				t.Errorf("%+v: cancelled: %v after %v", waits, err, time.Since(begun))
 			}
 			if !keyed {
 				if _, err := outcome(overdue); !errors.Is(err, activity.ErrTimeout) || time.Since(begun) > 11*time.Minute {
@@ -261,15 +267,94 @@ func TestWaitingInLineEnds(t *testing.T) {
 				}
 			}
 			if _, err := outcome(timed); !errors.Is(err, engine.ErrTimeout) || time.Since(begun) > 21*time.Minute {
-				t.Errorf("keyed %v: past the scope's end: %v after %v", keyed, err, time.Since(begun))
+				t.Errorf("%+v: past the scope's end: %v after %v", waits, err, time.Since(begun))
 			}
 			result(t, first)
 			result(t, last)
 			if want := []string{"first", "last"}; !slices.Equal(c.order, want) {
-				t.Errorf("keyed %v: %v were run, want %v", keyed, c.order, want)
+				t.Errorf("%+v: %v were run, want %v", waits, c.order, want)
 			}
 		})
 	}
+}
+
+// A call that waits for room within MaxActivities has not begun: when its engine stops, or dies, nothing is in doubt, and it begins once in
+// the next one. None of its attempts is used up.
+func TestEngineEndsWhileACallWaitsForRoom(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		virtual(t, func(t *testing.T) {
+			s := fresh(t)
+			calls, busy := 0, true
+			charge := &activity.Activity[string, string]{
+				Name:           "charge",
+				IdempotencyKey: func(order string) string { return order },
+				Retry:          activity.Retry{MaxAttempts: 1},
+				Run:            func(context.Context, string) (string, error) { calls++; return "charged", nil },
+			}
+			hog := flow("hog", func(run *engine.Run) (string, error) {
+				return engine.Step(run, "work", func(ctx context.Context) (string, error) {
+					if busy {
+						<-ctx.Done()
+					}
+					return "", ctx.Err()
+				})
+			})
+			wf := flow("checkout", func(run *engine.Run) (string, error) { return charge.Do(run, "o") })
+			one := func(c *engine.Config) { c.MaxActivities = 1 }
+			p := boot(t, s, hog, wf, one)
+			start(t, hog, p, "x", "")
+			synctest.Wait()
+			start(t, wf, p, "o", "")
+			synctest.Wait()
+			if acts := entries(t, s, "act:"); len(acts) > 0 {
+				t.Errorf("killed %v: there is a record of an attempt that has not begun: %q", killed, acts)
+			}
+			busy = false
+			if killed {
+				p.kill()
+			} else {
+				p.stop(t)
+			}
+			begun := time.Now()
+			p = boot(t, s, hog, wf, one)
+			if got, err := outcome(wf.Handle(p, "o")); got != "charged" || err != nil || calls != 1 || time.Since(begun) > 30*time.Second {
+				t.Errorf("killed %v: %q, %v after %v and %d calls", killed, got, err, time.Since(begun), calls)
+			}
+			p.stop(t)
+		})
+	}
+}
+
+// A call that is cancelled between the place that it gets and the commit of its dispatch leaves its place to others.
+func TestPlaceOfACallThatNeverBegan(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		client := made(t, s)
+		defer client.Close()
+		met := false
+		store := &hooked{Storage: s, beforeCommit: func(b storage.Batch) {
+			if touches(b, "act:o") && !met {
+				met = true
+				if err := client.Cancel(ctx, "o", audit); err != nil {
+					t.Error(err)
+				}
+			}
+		}}
+		var c crowd
+		keyed := c.taking("keyed")
+		keyed.Idempotent = true
+		wf, other := calling("w", keyed), calling("other", c.taking("plain"))
+		p := boot(t, store, wf, other, func(c *engine.Config) { c.MaxActivities = 1 })
+		if _, err := outcome(start(t, wf, p, "o", call{Name: "o", For: time.Hour})); !errors.Is(err, engine.ErrCancelled) || !met {
+			t.Errorf("got %v, want ErrCancelled", err)
+		}
+		begun := time.Now()
+		result(t, start(t, other, p, "x", call{Name: "x", For: time.Minute}))
+		if took := time.Since(begun); took > 2*time.Minute || !slices.Equal(c.order, []string{"x"}) {
+			t.Errorf("the other one took %v; %v were run", took, c.order)
+		}
+		p.stop(t)
+	})
 }
 
 // The deadline of a call with a key holds for what waits in line to be tried again.

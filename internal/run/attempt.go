@@ -33,6 +33,7 @@ type calling struct {
 	answer     *answer  // an attempt's answer, until it is durable
 
 	permit      *permit         // for the next attempt; nil: none was requested
+	placed      bool            // the next attempt, which has a key, has a place of the gate
 	keyed       *reconciliation // nil: without an idempotency key
 	undo        *undo           // nil: it undoes nothing
 	limited     time.Time       // no attempt begins at or after this; zero: no limit
@@ -65,7 +66,7 @@ type job struct {
 // o becomes due then, so that it times out even if its wait has not ended.
 func (x *Execution) attempt(o *operation) {
 	permitted := x.permitted(o)
-	if !permitted || !x.enter() {
+	if !permitted || !o.placed && !x.enter() {
 		if permitted {
 			x.Ops.queued = append(x.Ops.queued, o)
 		}
@@ -79,7 +80,7 @@ func (x *Execution) attempt(o *operation) {
 	ctx, cancel := context.WithCancelCause(x.within)
 	j := &job{x: x, op: o, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.timeout(), permit: o.takePermit(), wf: x.Hold.Workflow}
 	x.host.limits.Begin(j.permit)
-	o.working = &j.attempt
+	o.working, o.placed = &j.attempt, false
 	x.Ops.Working++
 	x.attempts.Add(1)
 

@@ -10,6 +10,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/reconcile"
 )
 
 // errStopped ends an execution whose run is released for another engine to continue.
@@ -150,10 +151,12 @@ func (x *Execution) setGoing() {
 		}
 		switch {
 		case !o.open || o.answer != nil:
-		case o.keyed != nil: // the attempt is already recorded
-			x.attempt(o)
-		default:
+		case o.keyed == nil:
 			x.begunBy(o, now)
+		case o.departs():
+			x.attempt(o)
+		case o.keyed.next == reconcile.Dispatch:
+			x.reconcile(o)
 		}
 	}
 	for _, o := range x.Ops.fresh {

@@ -56,8 +56,14 @@ func (x *Execution) permitGranted(p *permit) {
 	}
 }
 
-// forgo gives back o's permit, or removes it from its line.
-func (o *operation) forgo() { o.x.host.limits.GiveBack(o.takePermit()) }
+// forgo gives back o's permit, or removes it from its line, and o's place.
+func (o *operation) forgo() {
+	o.x.host.limits.GiveBack(o.takePermit())
+	if o.placed {
+		o.placed = false
+		o.x.places++ // for another operation, or it is not needed
+	}
+}
 
 // takePermit removes o's permit from o and returns it, or nil if there is none.
 func (o *operation) takePermit() *limits.Permit {

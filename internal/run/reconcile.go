@@ -129,14 +129,17 @@ func (o *operation) setOut() {
 	o.x.depart(o)
 }
 
-// depart has the dispatch of o's next attempt recorded. It does so only once o has a permit:
+// depart has the dispatch of o's next attempt recorded. It does so only once o has a permit and a place:
 // an attempt that still waits for one must not count as one that may have had an effect.
 func (x *Execution) depart(o *operation) {
 	k := o.keyed
 	if x.permitted(o) {
-		k.leaving = true
-		x.Ops.pend(o)
-		return
+		if o.placed = o.placed || x.enter(); o.placed {
+			k.leaving = true
+			x.Ops.pend(o)
+			return
+		}
+		x.Ops.queued = append(x.Ops.queued, o)
 	}
 	k.next = reconcile.Dispatch
 	if end, ok := o.lastDispatch(); ok {
@@ -309,8 +312,11 @@ func (k *reconciliation) came() (hs []reconcile.Happened) {
 
 // underWay reports whether o has an attempt that is in progress and has not timed out, or is about to begin.
 func (o *operation) underWay() bool {
-	return o.working != nil && !o.working.told || slices.Contains(o.x.Ops.queued, o)
+	return o.working != nil && !o.working.told || o.departs()
 }
+
+// departs reports whether the dispatch of o's next attempt is recorded, and the attempt has not begun.
+func (o *operation) departs() bool { return o.placed && !o.keyed.leaving }
 
 // askedAgain reports whether o waited for an operator, who has now had the verifier called
 // again instead of giving the outcome.
