@@ -330,6 +330,25 @@ func TestEventsOfAHeldRun(t *testing.T) {
 	})
 }
 
+// Only the first life of a workflow that continues as new begins a run that nobody has executed before.
+func TestEventsOfLives(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		wf := &engine.Workflow[int, string]{Name: "w", Func: func(run *engine.Run, n int) (string, error) {
+			if err := run.Sleep(time.Minute); err != nil || n == 2 {
+				return "", err
+			}
+			return "", engine.ContinueAsNew(run, n+1)
+		}}
+		var told heard
+		p := boot(t, fresh(t), wf, told.callbacks())
+		result(t, start(t, wf, p, "w", 1))
+		p.stop(t)
+		expect(t, "lives", told.of("ExecutionBegan"),
+			"ExecutionBegan {WorkflowID:w Workflow:w Queue: First:true}",
+			"ExecutionBegan {WorkflowID:w Workflow:w Queue: First:false}")
+	})
+}
+
 // The start of a child is told by its parent, once, also if the parent is replayed after it.
 func TestEventsOfAChild(t *testing.T) {
 	virtual(t, func(t *testing.T) {

@@ -301,3 +301,43 @@ func TestCancelledScope(t *testing.T) {
 		}
 	})
 }
+
+// A cancellation that was delivered before the Select is its outcome if it is one of the cases, although the Select has
+// cut the others. It is so for the next owner, too.
+func TestSelectAfterTheCancellation(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			stop := run.Cancelled()
+			if err := run.WithoutCancel().Sleep(time.Hour); err != nil {
+				return "", err
+			}
+			y := yes.Next(run)
+			first, err := engine.Select(run, y, stop)
+			if err != nil {
+				return "", err
+			}
+			if first != stop {
+				return "another case", nil
+			}
+			if err := run.WithoutCancel().Sleep(time.Hour); err != nil {
+				return "", err
+			}
+			_, err = engine.Select(run, y, yes.Next(run))
+			return fmt.Sprint("cleaned up; ", errors.Is(err, engine.ErrCancelled)), nil
+		})
+		p := boot(t, s, wf)
+		h := start(t, wf, p, "o", "")
+		time.Sleep(time.Minute)
+		if err := h.Cancel(ctx, engine.Actor{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(90 * time.Minute) // the second hour has begun
+		p.kill()
+		p = boot(t, s, wf)
+		if got, err := outcome(wf.Handle(p, "o")); got != "cleaned up; true" || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+		p.stop(t)
+	})
+}

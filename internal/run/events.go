@@ -188,7 +188,7 @@ func (x *Execution) announce() {
 	x.announced = true
 	if f := x.host.Events.ExecutionBegan; f != nil {
 		wf := x.Hold.Workflow
-		x.within = f(x.within, weft.ExecutionBeganEvent{WorkflowID: x.ID, Workflow: wf.Type, Queue: wf.Queue, First: x.history == nil})
+		x.within = f(x.within, weft.ExecutionBeganEvent{WorkflowID: x.ID, Workflow: wf.Type, Queue: wf.Queue, First: x.history == nil && wf.Life == 0})
 	}
 }
 

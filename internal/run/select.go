@@ -2,6 +2,7 @@ package run
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/future"
@@ -36,8 +37,11 @@ func Select[C interface{ Operation() future.Operation }](run *Handle, cases []C)
 		return chosen, weft.ErrNoCase
 	}
 	winner, err := run.b.wait(run.scope, ops...)
-	if err == nil && winner.outcome.cut {
-		err = run.scope.err() // nil if only a scope of the winner has ended: that is its outcome
+	if err == nil && winner.outcome.cut && run.scope.err() != nil { // else only a scope of the winner has ended: that is its outcome
+		err = run.scope.err()
+		if o := first(slices.DeleteFunc(ops, func(o *operation) bool { return o.outcome.cut })); o != nil {
+			winner, err = o, nil // such as the request that has cut the others
+		}
 	}
 	if err != nil {
 		return chosen, err
