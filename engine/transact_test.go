@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -168,6 +169,43 @@ func TestTransactNeedsATransactor(t *testing.T) {
 	if got, err := h.Result(t.Context()); !got || err != nil {
 		t.Errorf("got %v, %v, want a *storage.CapabilityError", got, err)
 	}
+}
+
+// What the database refuses to commit is the outcome of the step: its function is called once.
+func TestTransactionThatIsRefused(t *testing.T) {
+	store, _ := hosted(t)
+	calls := 0
+	wf := flow("w", func(run *engine.Run) (string, error) {
+		_, err := sqlite.Transact(run, "book", func(context.Context, *sql.Tx) (string, error) { calls++; return "booked", nil })
+		if err == nil {
+			return "", errors.New("it is booked")
+		}
+		return err.Error(), nil
+	})
+	p := boot(t, &unfulfilled{Store: store}, wf)
+	const want = "transaction refused: a constraint does not hold"
+	if got := result(t, start(t, wf, p, "o", "")); !strings.Contains(got, want) || calls != 1 {
+		t.Errorf("got %q after %d calls, want %q after one", got, calls, want)
+	}
+	p.stop(t)
+}
+
+// An unfulfilled store has a constraint that does not hold when the first transaction is to be committed.
+type unfulfilled struct {
+	*sqlite.Store
+	refused atomic.Bool
+}
+
+func (u *unfulfilled) Unwrap() storage.Storage { return u.Store }
+
+func (u *unfulfilled) Transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
+	return u.Store.Transact(ctx, func(ctx context.Context) (storage.Batch, error) {
+		b, err := f(ctx)
+		if err == nil && !u.refused.Swap(true) {
+			err = fmt.Errorf("%w: a constraint does not hold", storage.ErrTransactionRefused)
+		}
+		return b, err
+	})
 }
 
 // transacting is a store in memory with transactions: of nothing but the batch.

@@ -130,7 +130,8 @@ type Transactor interface {
 	//
 	// If f fails, Transact rolls back and returns f's error unchanged. If the
 	// transaction was lost meanwhile, it returns an error that wraps
-	// ErrTransactionLost instead. Its other results are those of Commit.
+	// ErrTransactionLost instead. If what f did cannot be committed, the error
+	// wraps ErrTransactionRefused. Its other results are those of Commit.
 	Transact(ctx context.Context, f func(ctx context.Context) (Batch, error)) error
 }
 

@@ -89,6 +89,11 @@ var (
 	// returned; it may be called again in a new transaction.
 	ErrTransactionLost = errors.New("storage: transaction lost")
 
+	// ErrTransactionRefused is returned by Transact if the database refused, because of what the
+	// function did, to commit: a constraint that is checked at the commit does not hold, for
+	// example. Nothing was written. It is the outcome of the function, which would be refused again.
+	ErrTransactionRefused = errors.New("storage: transaction refused")
+
 	// ErrCorrupt means that the data read is not the data that was written. The
 	// error that wraps it names the file or the key.
 	ErrCorrupt = errors.New("storage: corrupt")

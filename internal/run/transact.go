@@ -56,7 +56,11 @@ func (x *Execution) transact(o *operation) (recorded bool, err error) {
 	}
 	a := &answer{attempt: x.info(o).Attempt}
 	var w *journal.Write
-	switch err = x.inTransaction(store, o, a, &w); {
+	if err = x.inTransaction(store, o, a, &w); errors.Is(err, storage.ErrTransactionRefused) {
+		f := payload.FailureOf(err, "", nil)
+		a.failure, w = &f, nil
+	}
+	switch {
 	case err == nil:
 		return x.judged(w, journal.Done, nil)
 	case x.Ctx.Err() != nil:

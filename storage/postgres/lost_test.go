@@ -35,6 +35,7 @@ func bookings(t *testing.T, url, direct string) *booking {
 	s := open(t, url, &postgres.Options{NoListen: true, FsyncOff: true})
 	tx := host(t, direct)
 	exec(t, tx, `CREATE TABLE seats (n int PRIMARY KEY)`)
+	exec(t, tx, `CREATE TABLE guests (seat int REFERENCES seats DEFERRABLE INITIALLY DEFERRED)`)
 	must(t, tx.Commit(t.Context()))
 	b := &booking{t: t, direct: direct}
 	b.wf = &engine.Workflow[int, int]{Name: "book", Func: func(run *engine.Run, n int) (int, error) {
@@ -202,6 +203,14 @@ func TestErrorOfTheFunctionIsItsOutcome(t *testing.T) {
 			return errors.New("sold out")
 		}},
 		{"a transaction that it ends", "ended the transaction", func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }},
+		{"a constraint that is checked at the commit", "foreign key", func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `INSERT INTO guests VALUES (-1)`)
+			return err
+		}},
+		{"a transaction in which it forbids writes", "read-only", func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `SET TRANSACTION READ ONLY`)
+			return err
+		}},
 		{"a statement on the connection itself that it gives up", "deadline exceeded", func(ctx context.Context, tx pgx.Tx) error {
 			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			defer cancel()
@@ -215,6 +224,39 @@ func TestErrorOfTheFunctionIsItsOutcome(t *testing.T) {
 				t.Errorf("got error %v, %d calls and %d rows, want one that says %q, 1 and 0", err, calls, rows, c.want)
 			}
 		})
+	}
+}
+
+// The role that a function takes ends with its transaction, at the latest: the checkpoint is written in that of the store, and the
+// next one to use the connection has that, too.
+func TestRoleOfTheFunctionEndsWithIt(t *testing.T) {
+	url := pgtest.URL(t)
+	b := bookings(t, url, url)
+	tx := host(t, url)
+	exec(t, tx, `CREATE ROLE weft_guest`)
+	exec(t, tx, `GRANT ALL ON seats TO weft_guest`)
+	must(t, tx.Commit(t.Context()))
+	defer func() { // it is one of all databases of the server
+		tx := host(t, url)
+		exec(t, tx, `DROP OWNED BY weft_guest`)
+		exec(t, tx, `DROP ROLE weft_guest`)
+		must(t, tx.Commit(t.Context()))
+	}()
+	for i, take := range []string{`SET LOCAL ROLE weft_guest`, `SET ROLE weft_guest`, `SELECT 1`} {
+		calls, rows, err := b.book(i, func(ctx context.Context, tx pgx.Tx, _ int32) error {
+			var role string
+			if err := tx.QueryRow(ctx, `SELECT current_setting('role')`).Scan(&role); err != nil {
+				return err
+			}
+			if role != "none" {
+				return fmt.Errorf("the connection has the role %s", role)
+			}
+			_, err := tx.Exec(ctx, take)
+			return err
+		})
+		if err != nil || calls != 1 || rows != 1 {
+			t.Errorf("%s: got error %v, %d calls and %d rows, want none, 1 and 1", take, err, calls, rows)
+		}
 	}
 }
 

@@ -181,6 +181,23 @@ func TestServersAreChecked(t *testing.T) {
 	refused(t, url, nil, "recovering")
 }
 
+// A connection keeps a synchronous_commit that makes its commits durable, whatever the server's becomes.
+func TestCommitsStaySynchronous(t *testing.T) {
+	server := pgtest.Start(t, "fsync=off")
+	s := open(t, server.URL("postgres"), &postgres.Options{FsyncOff: true})
+	looking := host(t, server.URL("postgres"))
+	server.Exec(t, "postgres", `ALTER SYSTEM SET synchronous_commit = off`, `SELECT pg_reload_conf()`)
+	eventually(t, func() bool {
+		var now string
+		must(t, looking.QueryRow(t.Context(), `SELECT current_setting('synchronous_commit')`).Scan(&now))
+		return now == "off"
+	})
+	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("k", "v")}, Urgent: true}))
+	if v, err := s.Setting("synchronous_commit"); v != "on" || err != nil {
+		t.Errorf("synchronous_commit: got %q and error %v, want on", v, err)
+	}
+}
+
 // What makes a server durable is checked on each connection: a fail-over may lead to another server, and a setting may change.
 func TestDurabilityIsCheckedAgain(t *testing.T) {
 	server := pgtest.Start(t)

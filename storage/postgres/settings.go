@@ -46,9 +46,9 @@ func setUp(ctx context.Context, c *pgconn.PgConn, lockTimeout time.Duration, fsy
 	} {
 		sql += `, set_config('` + s.name + `', '` + s.value + `', false)`
 	}
-	// With synchronous_commit off, the store would not be durable. All other values make
-	// a commit durable on the server itself.
-	sql += `, CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END`
+	// With synchronous_commit off, the store would not be durable. All other values make a commit durable on the server
+	// itself. The value is kept, also if that of the server changes.
+	sql += `, set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), false)`
 	return checkServer(ctx, c, fsyncOff, sql)
 }
 

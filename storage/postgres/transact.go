@@ -100,7 +100,7 @@ func (s *Store) transact(ctx context.Context, f func(ctx context.Context) (stora
 		if !errors.Is(err, storage.ErrConflict) && tx.Conn().IsClosed() { // COMMIT was not sent
 			return wrap("transact", fmt.Errorf("%w: %w", storage.ErrTransactionLost, err))
 		}
-		return err
+		return observed.Forbidden(err)
 	}
 	bounded, cancel := context.WithTimeout(own, roundTripTimeout)
 	defer cancel()
@@ -110,16 +110,16 @@ func (s *Store) transact(ctx context.Context, f func(ctx context.Context) (stora
 		cancels(tx.Conn(), true)
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); err == nil || ok && e.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrTxCommitRollback) {
-		return wrap("transact", err)
+		return wrap("transact", observed.Refused(err))
 	}
 	return wrap("transact", &unknownError{err})
 }
 
-// stage applies b in tx, under the store's own timeouts.
+// stage applies b in tx, under the store's own timeouts, and in the role that tx began in.
 func (s *Store) stage(ctx context.Context, tx pgx.Tx, b storage.Batch) error {
 	bounded, cancel := context.WithTimeout(ctx, roundTripTimeout)
 	defer cancel()
-	if _, err := tx.Exec(bounded, bound(true)); err != nil {
+	if _, err := tx.Exec(bounded, bound(true)+`, set_config('role', current_setting('weft.role'), false)`); err != nil {
 		return wrap("transact", &lostError{err})
 	}
 	return s.WithTx(tx).Commit(ctx, b)
@@ -140,7 +140,7 @@ func (s *Store) beginTx(ctx context.Context, conn *pgx.Conn) (pgx.Tx, error) {
 		_ = conn.Close(ctx) // it may be to a standby, and the pool would hand it out again
 		return nil, err
 	}
-	settings := bound(false)
+	settings := bound(false) + `, set_config('weft.role', current_setting('role'), true)`
 	if s.ours {
 		settings += plannedByDefault
 	}
