@@ -14,6 +14,8 @@
 //   - Within this process, open the database only with modernc.org/sqlite, the driver of this
 //     package. Another SQLite in the process drops its locks too, and it drops those of the other:
 //     the database is then damaged. [Store.WithTx] refuses a transaction of another one.
+//   - Do not set PRAGMA synchronous = OFF on other connections to the database. They would checkpoint commits of
+//     the store without a sync, and a power loss could undo them. [Store.WithTx] refuses such a connection.
 //   - Do not use a network file system: its file locks are not reliable.
 //   - Only one of the processes that share a store can write at a time. If a process is
 //     suspended while it writes, all others are blocked until it continues or is killed.
@@ -72,6 +74,10 @@ type Options struct {
 	// by writing, so an engine on a Shared store lowers the limit to a third of its
 	// Config.LeaseTTL, which is 5 s by default.
 	TransactLimit time.Duration
+
+	// ForeignKeys has the database enforce foreign keys for what Transact functions write. By default, SQLite does not.
+	// It is for them what PRAGMA foreign_keys is for the host's own connections, which keep their own setting.
+	ForeignKeys bool
 
 	// ReadOnly opens an existing store for reading, even while an engine has it
 	// open. Commit returns errors.ErrUnsupported. SQLite may create its -wal and

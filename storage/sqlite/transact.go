@@ -29,6 +29,9 @@ import (
 // the step is an *activity.Error that wraps activity.ErrTimeout and names the limit; the
 // step is not retried. Pass this context to every statement: a statement with another
 // context is not interrupted, and the transaction can end only after it.
+//
+// The transaction has a connection of the store. Pragmas, functions and collations of the host's own connections are
+// not there; see Options.ForeignKeys.
 func Transact[T any](run Runner, name string, f func(ctx context.Context, tx *sql.Tx) (T, error)) (T, error) {
 	var result T
 	err := run.TransactStep(name, &result, func(ctx context.Context) error {
@@ -159,7 +162,11 @@ func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx
 		return s.error("transact", cmp.Or(s.files.Check(), err))
 	}
 	s.writer.log.written = logLook // nobody counts what f will write
-	db := sql.OpenDB(connector{dsn(s.path, readWrite, waiting(s.writer.pragmas, patience))})
+	pragmas := waiting(s.writer.pragmas, patience)
+	if s.options.ForeignKeys {
+		pragmas = append(pragmas, pragma{"foreign_keys", "1", "1"})
+	}
+	db := sql.OpenDB(connector{dsn(s.path, readWrite, pragmas)})
 	defer db.Close()
 	// Do not pass the caller's context: the driver would interrupt COMMIT when it ends.
 	own := context.WithoutCancel(ctx)
@@ -196,6 +203,9 @@ func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx
 	}
 	err = translate(tx.Commit())
 	s.writer.check(err)
+	if primary(err) == code.SQLITE_CONSTRAINT { // a deferred one; closing the connection rolls back
+		err = fmt.Errorf("%w: %w", storage.ErrTransactionRefused, err)
+	}
 	if moved := s.files.Check(); moved != nil {
 		err = moved
 	}

@@ -340,3 +340,86 @@ func TestBatchOfATransactionThatEnded(t *testing.T) {
 		}
 	}
 }
+
+// Foreign keys are enforced for what functions write if Options.ForeignKeys is set. What the database refuses at the commit is told as
+// that: it is no unknown outcome.
+func TestForeignKeysOfTransact(t *testing.T) {
+	path := newPath(t)
+	db := host(t, path)
+	exec(t, db, `CREATE TABLE seats (n INTEGER PRIMARY KEY)`)
+	exec(t, db, `CREATE TABLE guests (seat INTEGER REFERENCES seats)`)
+	exec(t, db, `CREATE TABLE waiting (seat INTEGER REFERENCES seats DEFERRABLE INITIALLY DEFERRED)`)
+	for _, enforced := range []bool{false, true} {
+		s := open(t, path, &sqlite.Options{ForeignKeys: enforced})
+		for _, table := range []string{"guests", "waiting"} {
+			var written error
+			err := s.Transact(t.Context(), func(ctx context.Context) (storage.Batch, error) {
+				_, written = sqlite.TxOf(ctx).ExecContext(ctx, `INSERT INTO `+table+` VALUES (1)`)
+				return storage.Batch{Ops: []storage.Op{storage.Put([]byte(table), nil)}}, written
+			})
+			_, there := s.Get(t.Context(), []byte(table))
+			switch {
+			case !enforced && (err != nil || there != nil):
+				t.Errorf("%s, not enforced: %v, %v", table, err, there)
+			case enforced && (err == nil || !strings.Contains(err.Error(), "FOREIGN KEY") || !errors.Is(there, storage.ErrNotFound)):
+				t.Errorf("%s: %v, %v, want the error of a foreign key, and nothing stored", table, err, there)
+			case enforced && errors.Is(err, storage.ErrTransactionRefused) != (written == nil):
+				t.Errorf("%s: %v, want ErrTransactionRefused from the commit only", table, err)
+			}
+		}
+		if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Delete([]byte("guests")), storage.Delete([]byte("waiting"))}}); err != nil {
+			t.Error(err)
+		}
+		s.Close()
+	}
+}
+
+// SQLite may end a transaction of the host by itself. What is staged after that is not committed by itself.
+func TestNothingIsStagedAfterTheTransaction(t *testing.T) {
+	path := newPath(t)
+	s := open(t, path, nil)
+	db := host(t, path)
+	exec(t, db, `CREATE TABLE seats (n INTEGER PRIMARY KEY)`)
+	for _, ends := range []string{`INSERT OR ROLLBACK INTO seats VALUES (1), (1)`, `ROLLBACK`, ``} {
+		tx, err := db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(ends); ends == `ROLLBACK` && err != nil || err == nil && strings.HasPrefix(ends, "INSERT") {
+			t.Fatalf("%s: %v", ends, err)
+		}
+		view := s.WithTx(tx)
+		for i := range 2 {
+			err := view.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put([]byte("k"), nil)}})
+			if (ends != "") != errors.Is(err, storage.ErrAborted) {
+				t.Errorf("%q, batch %d: %v", ends, i, err)
+			}
+		}
+		if ended := tx.Commit(); (ends != "") != (ended != nil) {
+			t.Errorf("%q: the host's commit: %v", ends, ended)
+		}
+		if _, err := s.Get(t.Context(), []byte("k")); ends != "" && !errors.Is(err, storage.ErrNotFound) || ends == "" && err != nil {
+			t.Errorf("%q: afterwards: %v", ends, err)
+		}
+	}
+}
+
+// A connection of the host that never syncs could lose what the store has committed. It is refused, unless the store itself may lose it.
+func TestConnectionThatDoesNotSyncIsRefused(t *testing.T) {
+	for _, relaxed := range []bool{false, true} {
+		for value, refused := range map[string]bool{"OFF": !relaxed, "NORMAL": false, "FULL": false} {
+			path := newPath(t)
+			s := open(t, path, &sqlite.Options{Relaxed: relaxed})
+			db := host(t, "file:"+path+"?_pragma=synchronous("+value+")")
+			tx, err := db.Begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = s.WithTx(tx).Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put([]byte("k"), nil)}})
+			if refused != (err != nil && strings.Contains(err.Error(), "PRAGMA synchronous")) || !refused && err != nil {
+				t.Errorf("relaxed %v, synchronous %s: %v", relaxed, value, err)
+			}
+			tx.Rollback()
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/weft-go/weft/storage"
 )
@@ -16,7 +17,7 @@ import (
 // the view is staged: it takes effect if and only if tx commits.
 //
 // SQLite has one writer: from the first staged batch until tx ends, the store's own
-// commits wait. So stage last and commit soon. Put _txlock=immediate in the host's DSN;
+// commits wait. So stage last and commit soon. If SQLite has ended tx by itself, nothing is staged. Put _txlock=immediate in the host's DSN;
 // otherwise SQLite may refuse to let a transaction write after it has read, and the host
 // must start it again. The host's connection decides how durable the commit is: on macOS, it also needs
 // PRAGMA fullfsync = 1.
@@ -29,7 +30,7 @@ type view struct {
 	base *Store
 	tx   *sql.Tx
 	sql  statements
-	ours bool // tx was begun with the SQLite of this store
+	ours bool // tx was begun with the SQLite of this store, on a connection that syncs
 }
 
 func (v *view) Base() storage.Storage              { return v.base }
@@ -88,6 +89,9 @@ func (v *view) Commit(ctx context.Context, b storage.Batch) error {
 	if err := v.check(ctx); err != nil {
 		return v.aborted("stage", err)
 	}
+	if err := v.open(ctx); err != nil {
+		return v.aborted("stage", err)
+	}
 	if err := v.exec(ctx, "SAVEPOINT weft"); err != nil {
 		return err
 	}
@@ -135,7 +139,8 @@ const library = `WITH RECURSIVE about(i, it) AS (
 
 // check returns an error if the host has begun the transaction with another SQLite than that of this
 // store. Neither of the two would know of the locks of the other: closing a file releases those
-// that the process has on it.
+// that the process has on it. It also returns one if the host's connection does not sync: its checkpoints would not either,
+// and the store overwrites a log that was checkpointed.
 func (v *view) check(ctx context.Context) error {
 	if v.ours {
 		return nil
@@ -147,8 +152,33 @@ func (v *view) check(ctx context.Context) error {
 	if theirs != v.base.library {
 		return errors.New("the transaction was begun with another SQLite: in this process, open the database only with modernc.org/sqlite")
 	}
+	var sync int
+	if err := v.tx.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&sync); err != nil {
+		return err
+	}
+	if sync == 0 && !v.base.options.Relaxed {
+		return errors.New("the transaction has a connection with PRAGMA synchronous = OFF, which could lose what the store has committed: set it to NORMAL or FULL")
+	}
 	v.ours = true
 	return nil
+}
+
+// errEnded means that what the host believes to be a transaction is none any more.
+var errEnded = errors.New("SQLite has ended the transaction, as it does when the context of a statement that writes ends, or by ON CONFLICT ROLLBACK: " +
+	"roll back, and begin again")
+
+// open returns an error if SQLite has ended the transaction by itself, which database/sql does not notice. A savepoint would
+// be a transaction of its own, and so committed.
+func (v *view) open(ctx context.Context) error {
+	_, err := v.tx.ExecContext(ctx, "BEGIN")
+	if err == nil {
+		_, err = v.tx.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+		return cmp.Or(err, errEnded)
+	}
+	if strings.Contains(err.Error(), "within a transaction") {
+		return nil
+	}
+	return err
 }
 
 func (v *view) holds(ctx context.Context, c storage.Condition) (bool, error) {
