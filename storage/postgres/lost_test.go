@@ -122,6 +122,16 @@ func TestLostConnectionIsNoOutcome(t *testing.T) {
 	}
 }
 
+// once returns f for book, and an error if it is called again.
+func once(f func(ctx context.Context, tx pgx.Tx) error) func(ctx context.Context, tx pgx.Tx, call int32) error {
+	return func(ctx context.Context, tx pgx.Tx, call int32) error {
+		if call > 1 {
+			return errors.New("called again")
+		}
+		return f(ctx, tx)
+	}
+}
+
 // An error of the function itself is the step's outcome, even if pgx closes the connection,
 // as it does after an abandoned statement.
 func TestErrorOfTheFunctionIsItsOutcome(t *testing.T) {
@@ -219,7 +229,7 @@ func TestErrorOfTheFunctionIsItsOutcome(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			calls, rows, err := b.book(i, func(ctx context.Context, tx pgx.Tx, _ int32) error { return c.f(ctx, tx) })
+			calls, rows, err := b.book(i, once(c.f))
 			if err == nil || !strings.Contains(err.Error(), c.want) || calls != 1 || rows != 0 {
 				t.Errorf("got error %v, %d calls and %d rows, want one that says %q, 1 and 0", err, calls, rows, c.want)
 			}
@@ -243,7 +253,7 @@ func TestRoleOfTheFunctionEndsWithIt(t *testing.T) {
 		must(t, tx.Commit(t.Context()))
 	}()
 	for i, take := range []string{`SET LOCAL ROLE weft_guest`, `SET ROLE weft_guest`, `SELECT 1`} {
-		calls, rows, err := b.book(i, func(ctx context.Context, tx pgx.Tx, _ int32) error {
+		calls, rows, err := b.book(i, once(func(ctx context.Context, tx pgx.Tx) error {
 			var role string
 			if err := tx.QueryRow(ctx, `SELECT current_setting('role')`).Scan(&role); err != nil {
 				return err
@@ -253,7 +263,7 @@ func TestRoleOfTheFunctionEndsWithIt(t *testing.T) {
 			}
 			_, err := tx.Exec(ctx, take)
 			return err
-		})
+		}))
 		if err != nil || calls != 1 || rows != 1 {
 			t.Errorf("%s: got error %v, %d calls and %d rows, want none, 1 and 1", take, err, calls, rows)
 		}
