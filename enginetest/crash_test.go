@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/weft-go/weft/internal/leaks"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
@@ -336,6 +338,11 @@ func TestBrokenWorkflowsAreFound(t *testing.T) {
 			}
 			return s
 		}, []string{"\"invoice printed\" happened 2 times, undisturbed once\n        outside of any activity  before the crash", "Drive is called again after a crash"}},
+		"a store that fails": {func(*Recorder) Scenario {
+			s := ordering(simple(func(run *engine.Run) (string, error) { return step(run, "first") }))
+			s.Open = func(testing.TB) storage.Storage { return &burning{Storage: new(memory.Store)} }
+			return s
+		}, []string{"undisturbed:\n", "    the engine ended: ", "the disk burns"}},
 		"a client without success": {func(*Recorder) Scenario {
 			s := ordering(simple(func(run *engine.Run) (string, error) { return step(run, "first") }))
 			s.Drive = func(context.Context, *engine.Engine) error { return errors.New("no idea") }
@@ -404,6 +411,21 @@ func tellsAnother() func(world *Recorder) Scenario {
 			})
 		}))
 	}
+}
+
+// A burning store fails from its fifth commit on.
+type burning struct {
+	storage.Storage
+	commits atomic.Int32
+}
+
+func (b *burning) Unwrap() storage.Storage { return b.Storage }
+
+func (b *burning) Commit(ctx context.Context, batch storage.Batch) error {
+	if b.commits.Add(1) >= 5 {
+		return fmt.Errorf("%w: the disk burns", storage.ErrFailed)
+	}
+	return b.Storage.Commit(ctx, batch)
 }
 
 // A result with a time or a random number in it is not a problem.

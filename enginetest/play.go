@@ -87,7 +87,14 @@ type strike func(n int, c call) (w way, fails bool)
 // play plays the scenario. At most failures of its calls fail, as strike decides.
 func play(t *testing.T, scenario func(*Recorder) Scenario, strike strike, failures int) *played {
 	p := &played{ends: map[string]end{}, attempts: map[doing]int{}, may: map[string]bool{}}
-	err := sweep.Play(t, func(t testing.TB) *sweep.Stage { return p.stage(t, scenario, strike, failures) })
+	var stage *sweep.Stage
+	err := sweep.Play(t, func(t testing.TB) *sweep.Stage {
+		stage = p.stage(t, scenario, strike, failures)
+		return stage
+	})
+	for _, problem := range stage.Problems {
+		p.note("engine", problem)
+	}
 	if err != nil {
 		p.note("drive", fmt.Sprintf("Drive has no success: %v", err))
 	}

@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -55,7 +56,9 @@ func Run(t *testing.T, workflows []engine.Definition, f func(t *testing.T, eng *
 		go func() { ran <- eng.Run(context.Background()) }()
 		defer func() {
 			eng.Close()
-			<-ran
+			if err := <-ran; err != nil && !errors.Is(err, engine.ErrClosed) {
+				t.Errorf("enginetest: the engine ended: %v", err)
+			}
 		}()
 		synctest.Wait() // until it is ready for starts
 		over := make(chan struct{})

@@ -168,7 +168,7 @@ func (s *Stage) live(t *testing.T, inner storage.Storage) (done bool, err error)
 		dead := ctx.Err() != nil
 		cancel()
 		if e := <-ran; e != nil && !dead && !errors.Is(e, storagetest.ErrInjected) {
-			s.problem("Run: %v", e)
+			s.problem("the engine ended: %v", e)
 		}
 		eng.Close()
 		done = err == nil && !dead
