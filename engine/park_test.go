@@ -374,38 +374,56 @@ func TestStopParksWhatWaits(t *testing.T) {
 }
 
 // So many runs in memory, and so many attempts under way, and no more; and
-// everything ends.
+// everything ends. Calls with a key are recorded before they begin, and have their place by then.
 func TestRoom(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		var under, most atomic.Int32
-		act := &activity.Activity[int, int]{Name: "work", Run: func(_ context.Context, i int) (int, error) {
-			n := under.Add(1)
-			defer under.Add(-1)
-			most.Store(max(most.Load(), n))
-			time.Sleep(time.Second)
-			return i, nil
-		}}
-		wf := flow("works", func(run *engine.Run) (string, error) {
-			out, err := engine.Map(run, "part", 0, make([]int, 5), func(run *engine.Run, i int) (int, error) { return act.Do(run, i) })
-			return fmt.Sprint(len(out)), err
-		})
-		p := boot(t, fresh(t), wf, func(c *engine.Config) { c.MaxRunsInMemory, c.MaxActivities = 10, 7 })
-		var hs []*engine.Handle[string]
-		inMemory := 0
-		for i := range 100 {
-			hs = append(hs, start(t, wf, p, fmt.Sprint(i), ""))
-			inMemory = max(inMemory, engine.Runs(p.Engine))
+	for name, keyed := range map[string]func(i int) bool{
+		"without keys": func(int) bool { return false },
+		"with keys":    func(int) bool { return true },
+		"first":        func(i int) bool { return i == 0 },
+		"last":         func(i int) bool { return i == 4 },
+	} {
+		for _, room := range []int32{7, 1} {
+			t.Run(fmt.Sprint(name, ", ", room), func(t *testing.T) { virtual(t, func(t *testing.T) { findRoom(t, keyed, room) }) })
 		}
-		for _, h := range hs {
-			if got := result(t, h); got != "5" {
-				t.Errorf("got %q", got)
+	}
+}
+
+func findRoom(t *testing.T, keyed func(i int) bool, room int32) {
+	var under, most atomic.Int32
+	act := &activity.Activity[int, int]{Name: "work", Run: func(_ context.Context, i int) (int, error) {
+		n := under.Add(1)
+		defer under.Add(-1)
+		most.Store(max(most.Load(), n))
+		time.Sleep(time.Second)
+		return i, nil
+	}}
+	again := *act
+	again.Name, again.Idempotent = "again", true
+	wf := flow("works", func(run *engine.Run) (string, error) {
+		out, err := engine.Map(run, "part", 0, []int{0, 1, 2, 3, 4}, func(run *engine.Run, i int) (int, error) {
+			if keyed(i) {
+				return again.Do(run, i)
 			}
-			inMemory = max(inMemory, engine.Runs(p.Engine))
-		}
-		if most.Load() != 7 || inMemory > 11 {
-			t.Errorf("%d attempts at a time and %d runs in memory, want 7 and 10", most.Load(), inMemory)
-		}
+			return act.Do(run, i)
+		})
+		return fmt.Sprint(len(out)), err
 	})
+	p := boot(t, fresh(t), wf, func(c *engine.Config) { c.MaxRunsInMemory, c.MaxActivities = 10, int(room) })
+	var hs []*engine.Handle[string]
+	inMemory := 0
+	for i := range 100 {
+		hs = append(hs, start(t, wf, p, fmt.Sprint(i), ""))
+		inMemory = max(inMemory, engine.Runs(p.Engine))
+	}
+	for _, h := range hs {
+		if got := result(t, h); got != "5" {
+			t.Errorf("got %q", got)
+		}
+		inMemory = max(inMemory, engine.Runs(p.Engine))
+	}
+	if most.Load() != room || inMemory > 11 {
+		t.Errorf("%d attempts at a time and %d runs in memory, want %d and 10", most.Load(), inMemory, room)
+	}
 }
 
 // Runs that only wait do not keep others out, however many there are.

@@ -177,8 +177,8 @@ func TestTransactionThatIsRefused(t *testing.T) {
 	calls := 0
 	wf := flow("w", func(run *engine.Run) (string, error) {
 		_, err := sqlite.Transact(run, "book", func(context.Context, *sql.Tx) (string, error) { calls++; return "booked", nil })
-		if err == nil {
-			return "", errors.New("it is booked")
+		if !errors.Is(err, storage.ErrTransactionRefused) {
+			return "", fmt.Errorf("got %w, want ErrTransactionRefused", err)
 		}
 		return err.Error(), nil
 	})

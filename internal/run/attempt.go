@@ -33,6 +33,7 @@ type calling struct {
 	answer     *answer  // an attempt's answer, until it is durable
 
 	permit      *permit         // for the next attempt; nil: none was requested
+	inLine      bool            // it is in table.queued
 	placed      bool            // the next attempt, which has a key, has a place of the gate
 	keyed       *reconciliation // nil: without an idempotency key
 	undo        *undo           // nil: it undoes nothing
@@ -68,7 +69,7 @@ func (x *Execution) attempt(o *operation) {
 	permitted := x.permitted(o)
 	if !permitted || !o.placed && !x.enter() {
 		if permitted {
-			x.Ops.queued = append(x.Ops.queued, o)
+			x.Ops.queue(o)
 		}
 		if o.keyed == nil && !o.limited.IsZero() {
 			o.due = o.limited

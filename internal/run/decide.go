@@ -49,11 +49,16 @@ func (x *Execution) learn() error {
 			return err
 		}
 		x.setGoing()
+		x.unneeded() // an attempt that is run inline may take long
 		if err := x.setOff(); err != nil {
 			return err
 		}
+		o := x.transaction()
+		if o != nil || !x.mayBegin() {
+			x.stay()
+		}
 		x.unneeded()
-		if o := x.transaction(); o != nil {
+		if o != nil {
 			if recorded, err := x.transact(o); recorded || err != nil {
 				return err
 			}
@@ -140,8 +145,13 @@ func (x *Execution) setGoing() {
 	if !x.mayBegin() {
 		return
 	}
-	queued := x.Ops.queued
-	x.Ops.queued = nil
+	departing, queued := x.Ops.departing, x.Ops.queued
+	x.Ops.departing, x.Ops.queued = nil, nil
+	for _, o := range departing {
+		if o.departs() {
+			x.attempt(o)
+		}
+	}
 	x.refused = false
 	now := x.time()
 	for i, o := range queued {
@@ -149,13 +159,15 @@ func (x *Execution) setGoing() {
 			x.Ops.keepQueued(queued[i-1:])
 			break
 		}
+		o.inLine = false
 		switch {
 		case !o.open || o.answer != nil:
 		case o.keyed == nil:
 			x.begunBy(o, now)
-		case o.departs():
-			x.attempt(o)
-		case o.keyed.next == reconcile.Dispatch:
+		case o.keyed.next != reconcile.Dispatch: // its record has changed meanwhile
+		case o.idle(): // what happened late may rule the attempt out
+			x.Ops.queue(o)
+		default:
 			x.reconcile(o)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/fifo"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/limits"
@@ -67,7 +68,7 @@ type Execution struct {
 	endHistory    func()
 	replayBegan   time.Time
 	replayTook    time.Duration
-	log           fifo[logged]       // durable events that are not yet delivered
+	log           fifo.Queue[logged] // durable events that are not yet delivered
 	now           time.Time          // time of the event delivered last
 	claims        int                // number of claims seen in the history
 	began         time.Time          // when this execution began, by the monotonic clock
@@ -295,17 +296,17 @@ func (x *Execution) toldOf() bool { return len(x.Hold.Workflow.Verbs) > 0 }
 // nextEvent returns the next durable event that was not delivered.
 func (x *Execution) nextEvent() (logged, bool, error) {
 	for {
-		for x.log.len() == 0 && x.history != nil {
+		for x.log.Len() == 0 && x.history != nil {
 			x.Ops.late = nil // as it was when this checkpoint was recorded
 			if err := x.readHistory(); err != nil {
 				return logged{}, false, err
 			}
 		}
-		if x.log.len() == 0 {
+		if x.log.Len() == 0 {
 			x.Ops.late, x.Ops.started = nil, nil
 			return logged{}, false, nil
 		}
-		e := x.log.take()
+		e := x.log.Take()
 		x.atRest = time.Time{}
 		x.noteReplay()
 		if n := x.coveredBy(e); n > 0 {
@@ -371,7 +372,7 @@ func (x *Execution) understands(c checkpoint.Checkpoint) error {
 }
 
 // delivering reports whether there are durable events that were not delivered.
-func (x *Execution) delivering() bool { return x.log.len() > 0 || x.history != nil }
+func (x *Execution) delivering() bool { return x.log.Len() > 0 || x.history != nil }
 
 // replayed stops reading the history. Otherwise it writes nothing: a function in a transaction that was
 // left behind may read x.
@@ -388,13 +389,13 @@ func (x *Execution) replayed() {
 func (x *Execution) record(c checkpoint.Checkpoint, old bool) {
 	x.noteStored(c.Number)
 	for i, e := range c.Events {
-		x.log.put(logged{e, c.Time, old, journal.Place{Checkpoint: c.Number, Event: i}})
+		x.log.Put(logged{e, c.Time, old, journal.Place{Checkpoint: c.Number, Event: i}})
 	}
 }
 
 // noteReplay records whether user code will next repeat what it did before.
 func (x *Execution) noteReplay() {
-	x.replaying.Store(x.history != nil || x.log.len() > 0 && x.log.first().old)
+	x.replaying.Store(x.history != nil || x.log.Len() > 0 && x.log.First().old)
 }
 
 // deliverEvent applies an event to the run.

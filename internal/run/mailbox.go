@@ -129,17 +129,13 @@ func (x *Execution) read() error {
 // facing describes what the run waits for, as text for operators.
 func (x *Execution) facing() []string {
 	var words []string
-	inLine := map[*operation]bool{}
-	for _, o := range x.Ops.queued {
-		inLine[o] = true
-	}
 	for o := range x.Ops.all() {
 		s := describe(o.kind.name, o.name)
 		if !o.due.IsZero() {
 			s += " until " + x.wall(o.due, x.host.Now()).UTC().Format(time.RFC3339)
 		}
 		s += o.progressText()
-		if inLine[o] || o.permit != nil && !o.permit.granted {
+		if o.inLine || o.permit != nil && !o.permit.granted {
 			s += ", in line"
 		}
 		words = append(words, s)

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/reconcile"
+	"github.com/weft-go/weft/storage"
 )
 
 // An operation is something that a branch started and that has, or will have, an outcome.
@@ -190,6 +191,8 @@ func (o *operation) sentinel(text string) error {
 		return activity.ErrTimeout
 	case weft.ErrInvalid.Error():
 		return weft.ErrInvalid // for an invalid input: see call
+	case storage.ErrTransactionRefused.Error():
+		return storage.ErrTransactionRefused
 	}
 	return payload.SentinelOf(text, o.call.Policy.Errors, o.x.Definition.Errors)
 }
@@ -208,7 +211,8 @@ type table struct {
 	late map[string]*operation
 
 	transactions  []*operation // to be run, one at a time
-	queued        []*operation // their next attempt is made when there is a place for it
+	queued        []*operation // their next attempt is made, or dispatched, when there is a place for it
+	departing     []*operation // their next attempt is dispatched, and has a place
 	toStart       []*operation // children to be started
 	endedChildren []*operation // children whose end was read
 
@@ -361,6 +365,14 @@ func (t *table) time(o *operation) {
 	if !o.timed {
 		o.timed = true
 		t.timed = append(t.timed, o)
+	}
+}
+
+// queue puts o in the line of those that wait for a place.
+func (t *table) queue(o *operation) {
+	if !o.inLine {
+		o.inLine = true
+		t.queued = append(t.queued, o)
 	}
 }
 

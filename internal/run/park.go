@@ -34,7 +34,7 @@ const MostKids = 1000
 // waits reports whether the run does nothing but wait.
 func (x *Execution) waits() bool {
 	t := &x.Ops
-	return t.Working == 0 && len(t.ready)+len(t.toStart)+len(t.queued)+len(t.transactions)+len(t.fresh)+len(t.pending)+len(t.responsiveness)+t.permits+len(x.hooks.asked)+len(x.streams.asked) == 0 && !t.settling() && !x.updates.answering()
+	return t.Working == 0 && len(t.ready)+len(t.toStart)+len(t.queued)+len(t.departing)+len(t.transactions)+len(t.fresh)+len(t.pending)+len(t.responsiveness)+t.permits+len(x.hooks.asked)+len(x.streams.asked) == 0 && !t.settling() && !x.updates.answering()
 }
 
 // idle returns after how much time at rest the run is parked. It returns false if the run must not be parked.

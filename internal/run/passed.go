@@ -1,13 +1,16 @@
 package run
 
-import "github.com/weft-go/weft/checkpoint"
+import (
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/fifo"
+)
 
 // A lookahead has the checkpoints of the history that were read before their turn.
 type lookahead struct {
-	quiet    fifo[past] // those that do not count, or that a replay passes over
-	counting past       // behind them, the first one that counts
-	counts   bool       // there is such a one
-	end      bool       // there is nothing more to read
+	quiet    fifo.Queue[past] // those that do not count, or that a replay passes over
+	counting past             // behind them, the first one that counts
+	counts   bool             // there is such a one
+	end      bool             // there is nothing more to read
 }
 
 // A past is a checkpoint of the history, or the error or the end that came in its place.
@@ -20,8 +23,8 @@ type past struct {
 // takePast returns the next checkpoint of the history.
 func (x *Execution) takePast() past {
 	l := &x.ahead
-	if l.quiet.len() > 0 {
-		return l.quiet.take()
+	if l.quiet.Len() > 0 {
+		return l.quiet.Take()
 	}
 	next := l.counting
 	l.counting, l.counts = past{}, false
@@ -37,7 +40,7 @@ func (x *Execution) lookAhead() {
 		if l.counts = p.ok && p.err == nil && counts(p.Events) && x.stands(p.Checkpoint); l.counts {
 			l.counting = p
 		} else {
-			l.quiet.put(p)
+			l.quiet.Put(p)
 		}
 	}
 }

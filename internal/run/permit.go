@@ -1,6 +1,9 @@
 package run
 
-import "github.com/weft-go/weft/internal/limits"
+import (
+	"github.com/weft-go/weft/internal/limits"
+	"github.com/weft-go/weft/internal/reconcile"
+)
 
 // A permit allows the next attempt of an operation to start, as far as its resource scope
 // and the limits of its activity are concerned. It then still needs a place of the gate.
@@ -52,16 +55,34 @@ func (x *Execution) permitGranted(p *permit) {
 	if o.keyed != nil {
 		x.reconcile(o)
 	} else {
-		x.Ops.queued = append(x.Ops.queued, o)
+		x.Ops.queue(o)
 	}
 }
 
 // forgo gives back o's permit, or removes it from its line, and o's place.
 func (o *operation) forgo() {
 	o.x.host.limits.GiveBack(o.takePermit())
-	if o.placed {
-		o.placed = false
-		o.x.places++ // for another operation, or it is not needed
+	o.leavePlace()
+}
+
+// leavePlace leaves o's place, if o has one, to other operations. The dispatch for which it was is not recorded any more.
+func (o *operation) leavePlace() bool {
+	if !o.placed {
+		return false
+	}
+	o.placed, o.keyed.leaving = false, false
+	o.x.places++
+	return true
+}
+
+// stay takes back the dispatches that are not recorded yet. What comes before them may take long, and their places are for
+// others meanwhile.
+func (x *Execution) stay() {
+	for _, o := range x.Ops.pending {
+		if o.keyed.leaving && o.leavePlace() {
+			o.keyed.next = reconcile.Dispatch
+			x.Ops.queue(o)
+		}
 	}
 }
 

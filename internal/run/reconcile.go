@@ -93,7 +93,7 @@ func (o *operation) dispatched(e logged) error {
 		case !o.open:
 			o.abandon()
 		case !e.old:
-			o.x.Ops.queued = append(o.x.Ops.queued, o)
+			o.x.Ops.departing = append(o.x.Ops.departing, o)
 		}
 		return nil
 	}
@@ -139,7 +139,7 @@ func (x *Execution) depart(o *operation) {
 			x.Ops.pend(o)
 			return
 		}
-		x.Ops.queued = append(x.Ops.queued, o)
+		x.Ops.queue(o)
 	}
 	k.next = reconcile.Dispatch
 	if end, ok := o.lastDispatch(); ok {

@@ -121,7 +121,7 @@ func (x *Execution) atPlace(events []checkpoint.Event) error {
 	if !x.delivering() {
 		return nil
 	}
-	err := &undeliveredError{x.log.len(), events}
+	err := &undeliveredError{x.log.Len(), events}
 	if testHookDefect != nil {
 		testHookDefect(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/fifo"
 	"github.com/weft-go/weft/internal/journal"
 )
 
@@ -26,11 +27,11 @@ func TestNoCheckpointCountsBeforeDelivery(t *testing.T) {
 		{parked, false},
 		{[]checkpoint.Event{{Kind: checkpoint.KindHeld, Name: string(weft.ReasonDamaged)}}, false},
 	} {
-		x.log = fifo[logged]{}
+		x.log = fifo.Queue[logged]{}
 		if err := x.appending(new(journal.Write), journal.Change{Events: c.events}); err != nil {
 			t.Errorf("%v, all is delivered: %v", c.events, err)
 		}
-		x.log.put(logged{})
+		x.log.Put(logged{})
 		if err := x.appending(new(journal.Write), journal.Change{Events: c.events}); refused(err) != c.refused {
 			t.Errorf("%v, an event is not delivered: %v, want it refused: %t", c.events, err, c.refused)
 		}

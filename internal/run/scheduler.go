@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/fifo"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 )
@@ -24,7 +25,7 @@ type turns struct {
 	branches  map[*branch]bool // branches that have not ended
 	numbered  int
 	full      int // branches that are in a Map, at its limit
-	runnable  fifo[*branch]
+	runnable  fifo.Queue[*branch]
 	yielded   chan struct{} // receives when a branch gives the turn back
 	abandoned chan struct{} // closed when the driver no longer waits for a branch
 	unwinding bool
@@ -112,7 +113,7 @@ func (t *turns) inOrder() []*branch {
 func (t *turns) queue(b *branch) {
 	if !b.queued {
 		b.queued = true
-		t.runnable.put(b)
+		t.runnable.Put(b)
 	}
 }
 
@@ -279,8 +280,8 @@ func first(ops []*operation) (earliest *operation) {
 
 // runBranches gives each branch that can run its turn, until all wait.
 func (t *turns) runBranches() error {
-	for t.runnable.len() > 0 {
-		b := t.runnable.take()
+	for t.runnable.Len() > 0 {
+		b := t.runnable.Take()
 		b.queued = false
 		if !t.turn(b) {
 			return t.x.cause()

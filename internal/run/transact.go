@@ -57,7 +57,7 @@ func (x *Execution) transact(o *operation) (recorded bool, err error) {
 	a := &answer{attempt: x.info(o).Attempt}
 	var w *journal.Write
 	if err = x.inTransaction(store, o, a, &w); errors.Is(err, storage.ErrTransactionRefused) {
-		f := payload.FailureOf(err, "", nil)
+		f := payload.FailureOf(err, "", []error{storage.ErrTransactionRefused})
 		a.failure, w = &f, nil
 	}
 	switch {
@@ -66,8 +66,7 @@ func (x *Execution) transact(o *operation) (recorded bool, err error) {
 	case x.Ctx.Err() != nil:
 		return false, errStopped
 	case errors.Is(err, storage.ErrTransactionLost):
-		o.interrupted++
-		pause := min(100*time.Millisecond<<min(o.interrupted-1, 10), longestPause)
+		pause := o.interruption()
 		o.logger().Warn("weft: transaction was lost while its function ran; trying again", "failures", o.interrupted, "pause", pause, "error", err)
 		x.dueAfter(o, x.time(), pause)
 		return false, nil
@@ -91,9 +90,12 @@ func (x *Execution) transact(o *operation) (recorded bool, err error) {
 	return x.abandon(o, w)
 }
 
-// longestPause is the maximum pause between two tries of a transaction that is lost again
-// and again, for example because its function crashes the server.
-const longestPause = time.Minute
+// interruption notes that o's transaction was lost, and returns the pause before the next one.
+func (o *operation) interruption() time.Duration {
+	const longest = time.Minute // its function may crash the server each time
+	o.interrupted++
+	return min(100*time.Millisecond<<min(o.interrupted-1, 10), longest)
+}
 
 // errNotBegun means that the function was not called.
 var errNotBegun = errors.New("engine: transaction did not begin")
@@ -222,9 +224,10 @@ func await[T any](x *Execution, c <-chan T) (v T, ok bool) {
 // abandon finds out whether o's transaction, which was to append w, was committed. If it was
 // not, abandon makes sure that it never will be.
 func (x *Execution) abandon(o *operation, w *journal.Write) (recorded bool, err error) {
+	pause := o.interruption()
 	for {
 		e := o.event(checkpoint.KindAttempted)
-		e.Attempt, e.Due = w.Entry.Events[0].Attempt, journal.Micro(x.time())
+		e.Attempt, e.Due = w.Entry.Events[0].Attempt, journal.Micro(x.time().Add(pause))
 		e.Error = "the outcome of its transaction is unknown: given up"
 		given := new(journal.Write)
 		if err := x.appending(given, journal.Change{Events: []checkpoint.Event{e}}); err != nil {

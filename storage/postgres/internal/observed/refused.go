@@ -10,14 +10,15 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// notOfFunction are the classes of errors that are about other transactions, or about the state of the server.
-const notOfFunction = "40 53 55 57 58 XX"
+// ofFunction are the classes of errors that are about what a function did: those of data, constraints, privileges and names, and
+// those of RAISE. Others are about other transactions, or the state of a server.
+const ofFunction = "22 23 27 42 44 P0"
 
 // Refused returns the error of a COMMIT after which nothing is written. It is a storage.ErrTransactionRefused if it is about what
 // the function did.
 func Refused(err error) error {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok || strings.Contains(notOfFunction, e.Code[:min(2, len(e.Code))]) {
+	if !ok || !strings.Contains(ofFunction, e.Code[:min(2, len(e.Code))]) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", storage.ErrTransactionRefused, err)
