@@ -357,43 +357,39 @@ func TestPlaceOfACallThatNeverBegan(t *testing.T) {
 	})
 }
 
-// Places of calls that were cut before their dispatch are for others, also while the run makes another attempt.
+// Places of calls that were cut when their dispatch was recorded, and before they began, are for others, also while the run makes
+// another attempt.
 func TestPlacesAreLeftBeforeACleanup(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := fresh(t)
-		client := made(t, s)
-		defer client.Close()
-		met := false
-		store := &hooked{Storage: s, beforeCommit: func(b storage.Batch) {
-			if touches(b, "act:o") && !met {
-				met = true
-				if err := client.Cancel(ctx, "o", audit); err != nil {
-					t.Error(err)
-				}
-			}
-		}}
 		var c crowd
 		keyed := c.taking("keyed")
 		keyed.Idempotent = true
 		wf := flow("w", func(run *engine.Run) (string, error) {
-			one, two := keyed.Go(run, call{Name: "one", For: time.Hour}), keyed.Go(run, call{Name: "two", For: time.Hour})
+			scope, cancel := run.WithCancel()
+			one, two := keyed.Go(scope, call{Name: "one", For: time.Hour}), keyed.Go(scope, call{Name: "two", For: time.Hour})
+			if _, err := yes.Receive(run); err != nil {
+				return "", err
+			}
+			cancel()
 			_, err := one.Get(run)
 			_, err2 := two.Get(run)
-			return engine.Step(run.WithoutCancel(), "cleanup", func(context.Context) (string, error) {
+			return engine.Step(run, "cleanup", func(context.Context) (string, error) {
 				time.Sleep(time.Hour)
 				return fmt.Sprint(errors.Is(err, engine.ErrCancelled), errors.Is(err2, engine.ErrCancelled)), nil
 			})
 		})
 		other := calling("other", c.taking("plain"))
-		p := boot(t, store, wf, other, func(c *engine.Config) { c.MaxActivities = 2 })
-		h := start(t, wf, p, "o", "")
+		p := boot(t, fresh(t), wf, other, func(c *engine.Config) { c.MaxActivities = 2 })
+		if _, err := yes.SendWithStart(ctx, p, wf.Request("o", ""), "ann", nil); err != nil {
+			t.Fatal(err)
+		}
 		time.Sleep(time.Minute)
 		begun := time.Now()
 		result(t, start(t, other, p, "x", call{Name: "x", For: time.Minute}))
-		if took := time.Since(begun); took > 2*time.Minute || !met {
+		if took := time.Since(begun); took > 2*time.Minute {
 			t.Errorf("the other one took %v", took)
 		}
-		if got, err := outcome(h); got != "true true" || err != nil {
+		if got, err := outcome(wf.Handle(p, "o")); got != "true true" || err != nil {
 			t.Errorf("got %q, %v", got, err)
 		}
 		p.stop(t)

@@ -171,6 +171,45 @@ func TestTransactNeedsATransactor(t *testing.T) {
 	}
 }
 
+// A transaction whose outcome stays unknown is not repeated without a pause.
+func TestTransactionsOfUnknownOutcomeHavePauses(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &silent{Storage: fresh(t), losses: 4}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			var booked string
+			err := run.TransactStep("book", &booked, func(context.Context) error { booked = "booked"; return nil })
+			return booked, err
+		})
+		p := boot(t, s, wf)
+		begun := time.Now()
+		got := result(t, start(t, wf, p, "o", ""))
+		if took := time.Since(begun); got != "booked" || s.losses != 0 || took < time.Second || took > 10*time.Second {
+			t.Errorf("got %q after %v, want pauses of 0.1, 0.2, 0.4 and 0.8 s", got, took)
+		}
+		p.stop(t)
+	})
+}
+
+// A silent store loses its first transactions, and does not say so.
+type silent struct {
+	storage.Storage
+	losses int
+}
+
+func (s *silent) Unwrap() storage.Storage { return s.Storage }
+
+func (s *silent) Transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
+	b, err := f(ctx)
+	if err == nil && s.losses > 0 {
+		s.losses--
+		return errors.New("no answer")
+	}
+	if err != nil {
+		return err
+	}
+	return s.Commit(ctx, b)
+}
+
 // What the database refuses to commit is the outcome of the step: its function is called once.
 func TestTransactionThatIsRefused(t *testing.T) {
 	store, _ := hosted(t)
