@@ -75,6 +75,7 @@ type (
 		ID    string
 		Gone  struct{}
 		Left  string `json:"-"`
+		//lint:ignore SA5008 so a field gets the name "-"
 		Dash  string `json:"-,"`
 		Minus string `json:"minus"`
 	}
