@@ -42,7 +42,7 @@ var arrows = map[string][]string{
 	"idempotency":                        {".", "storage", "activity", "idempotency/internal/clock", "idempotency/internal/entry", "idempotency/internal/lease", "internal/backoff", "internal/canon", "internal/ids", "internal/keys", "internal/payload", "internal/reads", "internal/reconcile", "internal/record", "internal/saturate", "internal/settle"},
 	"idempotency/internal/clock":         {},
 	"idempotency/internal/entry":         {"storage", "internal/keys", "internal/record"},
-	"idempotency/internal/lease":         {"storage", "activity", "idempotency/internal/clock", "internal/keys", "internal/record", "internal/saturate", "internal/settle"},
+	"idempotency/internal/lease":         {"storage", "activity", "idempotency/internal/clock", "internal/keys", "internal/record", "internal/saturate", "internal/settle", "internal/reads"},
 	"internal/canon":                     {"github.com/go-json-experiment/json", "github.com/go-json-experiment/json/jsontext", "github.com/go-json-experiment/json/v1", "github.com/wI2L/jsondiff"},
 	"internal/place":                     {"storage", "golang.org/x/sys/unix"},
 	"internal/backoff":                   {},

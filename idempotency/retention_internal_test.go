@@ -379,6 +379,53 @@ func TestSweepGoesOn(t *testing.T) {
 	})
 }
 
+// A claim that the store cannot read, and a lease that it does not remove, keep no others from being forgotten.
+func TestSweepPassesOverWhatTheStoreCannotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, log := newWatched(), new(texts)
+		k := keyNumber(1)
+		claim := string(entry.Key(k).Place(k.Hash()))
+		var bad atomic.Bool
+		l := opens(t, &spoiled{s, func(key []byte) bool { return bad.Load() && string(key) == claim }}, log, nil)
+		for i := range 5 {
+			ended(nil).Do(t.Context(), l, keyNumber(i), 1)
+		}
+		gone := opens(t, s, nil, nil)
+		ended(nil).Do(t.Context(), gone, keyNumber(9), 1)
+		s.onCommit(func(b storage.Batch, apply func() error) error {
+			if bad.Load() && len(b.Ops) > 0 && strings.HasPrefix(string(b.Ops[0].Key), string(keys.Holders().Start)) && b.Ops[0].Kind == storage.DeleteOp {
+				return errNo
+			}
+			return apply()
+		})
+		bad.Store(true)
+		gone.Close()
+		time.Sleep(2*time.Hour + 5*time.Minute)
+		if n := count(t, s, "idem:"); n != 1 || log.count("sweep failed") == 0 {
+			t.Errorf("%d left, want the one that cannot be read; told %d times", n, log.count("sweep failed"))
+		}
+		bad.Store(false)
+		time.Sleep(2 * time.Minute)
+		if n := count(t, s, "idem:"); n != 0 {
+			t.Errorf("%d left", n)
+		}
+		s.onCommit(nil)
+	})
+}
+
+// A spoiled store cannot read some keys.
+type spoiled struct {
+	*watched
+	bad func(key []byte) bool
+}
+
+func (s *spoiled) Get(ctx context.Context, key []byte) ([]byte, error) {
+	if s.bad(key) {
+		return nil, errNo
+	}
+	return s.watched.Get(ctx, key)
+}
+
 // A muted store does not answer a Get once it is mute.
 type muted struct {
 	*watched

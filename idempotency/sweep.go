@@ -9,6 +9,7 @@ import (
 	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
@@ -34,7 +35,7 @@ func (l *Ledger) sweeps() {
 func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 	l.dropAsked()
 	compared, err := l.holders.ObserveAll(ctx)
-	if err != nil {
+	if ctx.Err() != nil {
 		return 0, err
 	}
 	now := l.time()
@@ -63,15 +64,15 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 		due, size = append(due, c.Batch), storage.Size{Ops: size.Ops + s.Ops, Bytes: size.Bytes + s.Bytes}
 		return nil
 	}
-	var expiring [][]byte
+	expiring, failures := [][]byte(nil), reads.Failures{First: err}
 	judge := func() error {
 		for i, f := range l.forgettingAll(ctx, expiring) {
 			switch {
 			case record.Damaged(f.err):
 				l.config.Logger.Error("idempotency: a key that is due cannot be forgotten", "key", string(expiring[i]), "error", f.err)
 				continue
-			case f.err != nil:
-				return f.err
+			case failures.End(ctx, expiring[i], f.err):
+				return failures.First
 			case f.change == nil:
 				continue
 			}
@@ -82,20 +83,21 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 		expiring = expiring[:0]
 		return nil
 	}
-	for e, err := range storage.All(ctx, l.store, keys.ClaimsExpiredAt(now)) {
-		if err != nil {
-			return removed, err
-		}
-		if expiring = append(expiring, e.Key); len(expiring) == sweepReads {
-			if err := judge(); err != nil {
-				return removed, err
+	scan := func() error {
+		for e, err := range storage.All(ctx, l.store, keys.ClaimsExpiredAt(now)) {
+			if err != nil {
+				return err
+			}
+			if expiring = append(expiring, e.Key); len(expiring) == sweepReads {
+				if err := judge(); err != nil {
+					return err
+				}
 			}
 		}
+		return judge()
 	}
-	if err := judge(); err != nil {
-		return removed, err
-	}
-	return removed, flush()
+	err = cmp.Or(scan(), flush(), failures.First)
+	return removed, err
 }
 
 // A forgetting is the change that forgets a key, or nil, or why that is not known.

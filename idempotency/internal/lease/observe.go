@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
@@ -119,9 +120,10 @@ func (hs *Holders) died(id string) time.Time {
 }
 
 // ObserveAll judges all leases, so that those of dead holders are removed even if nobody asks for their
-// keys. It says whether the clocks of all others that may live were compared with ours.
+// keys. It says whether the clocks of all others that may live were compared with ours. Some that cannot be judged keep it from no others;
+// it returns the error of the first.
 func (hs *Holders) ObserveAll(ctx context.Context) (compared bool, err error) {
-	there := map[string]bool{}
+	there, failures := map[string]bool{}, reads.Failures{}
 	for e, err := range storage.All(ctx, hs.Store, keys.Holders()) {
 		if err != nil {
 			return false, err
@@ -137,8 +139,8 @@ func (hs *Holders) ObserveAll(ctx context.Context) (compared bool, err error) {
 		switch {
 		case record.Damaged(err):
 			hs.Logger.Error("idempotency: a holder's lease cannot be judged", "key", string(e.Key), "error", err)
-		case err != nil:
-			return false, err
+		case failures.End(ctx, e.Key, err):
+			return false, failures.First
 		}
 	}
 	hs.mu.Lock()
@@ -155,7 +157,7 @@ func (hs *Holders) ObserveAll(ctx context.Context) (compared bool, err error) {
 			delete(hs.dead, id)
 		}
 	}
-	return compared, nil
+	return compared, failures.First
 }
 
 // rememberDead is how long a ledger remembers when it found a holder dead. If its claims are asked for
