@@ -357,6 +357,36 @@ func TestPlaceOfACallThatNeverBegan(t *testing.T) {
 	})
 }
 
+// An engine that is asked to stop while a dispatch is being recorded makes the attempt: its outcome would be unknown otherwise.
+func TestEngineStopsDuringADispatch(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		calls := 0
+		charge := &activity.Activity[string, string]{
+			Name:           "charge",
+			IdempotencyKey: func(order string) string { return order },
+			Run:            func(context.Context, string) (string, error) { calls++; return "charged", nil },
+		}
+		wf := flow("checkout", func(run *engine.Run) (string, error) { return charge.Do(run, "o") })
+		var p *process
+		stopped, met := make(chan struct{}), false
+		p = boot(t, &hooked{Storage: s, beforeCommit: func(b storage.Batch) {
+			if touches(b, "act:") && !met {
+				met = true
+				go func() { p.stop(t); close(stopped) }()
+				time.Sleep(time.Second) // it is being stopped
+			}
+		}}, wf)
+		start(t, wf, p, "o", "")
+		<-stopped
+		p = boot(t, s, wf)
+		if got, err := outcome(wf.Handle(p, "o")); got != "charged" || err != nil || calls != 1 || !met {
+			t.Errorf("got %q, %v after %d calls", got, err, calls)
+		}
+		p.stop(t)
+	})
+}
+
 // Places of calls that were cut when their dispatch was recorded, and before they began, are for others, also while the run makes
 // another attempt.
 func TestPlacesAreLeftBeforeACleanup(t *testing.T) {

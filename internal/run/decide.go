@@ -136,23 +136,28 @@ func (x *Execution) learn() error {
 var testHookDecided func(x *Execution, now time.Time, d *decision)
 
 // mayBegin reports whether new work may begin. None begins between a cancellation request and its delivery.
-func (x *Execution) mayBegin() bool {
-	return !x.stopping && x.blocked == nil && (x.Hold.Workflow.Cancel == nil || x.asked)
+func (x *Execution) mayBegin() bool { return !x.stopping && x.mayDepart() }
+
+// mayDepart is mayBegin for an attempt whose dispatch is recorded. If the engine stops, it begins: its outcome would be unknown.
+func (x *Execution) mayDepart() bool {
+	return x.blocked == nil && (x.Hold.Workflow.Cancel == nil || x.asked)
 }
 
 // setGoing begins the operations that the branches started, and the attempts that are due.
 func (x *Execution) setGoing() {
+	if x.mayDepart() {
+		for _, o := range x.Ops.departing {
+			if o.departs() {
+				x.attempt(o)
+			}
+		}
+		x.Ops.departing = nil
+	}
 	if !x.mayBegin() {
 		return
 	}
-	departing, queued := x.Ops.departing, x.Ops.queued
-	x.Ops.departing, x.Ops.queued = nil, nil
-	for _, o := range departing {
-		if o.departs() {
-			x.attempt(o)
-		}
-	}
-	x.refused = false
+	queued := x.Ops.queued
+	x.Ops.queued, x.refused = nil, false
 	now := x.time()
 	for i, o := range queued {
 		if x.refused { // leave the rest queued: there may be thousands

@@ -66,20 +66,18 @@ func (o *operation) forgo() {
 }
 
 // leavePlace leaves o's place, if o has one, to other operations. The dispatch for which it was is not recorded any more.
-func (o *operation) leavePlace() bool {
-	if !o.placed {
-		return false
+func (o *operation) leavePlace() {
+	if o.placed {
+		o.placed, o.keyed.leaving = false, false
+		o.x.places++
 	}
-	o.placed, o.keyed.leaving = false, false
-	o.x.places++
-	return true
 }
 
-// stay takes back the dispatches that are not recorded yet. What comes before them may take long, and their places are for
-// others meanwhile.
+// stay takes back the dispatches that are not recorded yet. Their places are for others while the run does something else.
 func (x *Execution) stay() {
 	for _, o := range x.Ops.pending {
-		if o.keyed.leaving && o.leavePlace() {
+		if o.placed && o.keyed.leaving {
+			o.leavePlace()
 			o.keyed.next = reconcile.Dispatch
 			x.Ops.queue(o)
 		}
