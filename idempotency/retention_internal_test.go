@@ -398,6 +398,7 @@ func TestSweepPassesOverWhatTheStoreCannotRead(t *testing.T) {
 			}
 			return apply()
 		})
+		time.Sleep(5 * time.Minute) // their clocks are compared
 		bad.Store(true)
 		gone.Close()
 		time.Sleep(2*time.Hour + 5*time.Minute)

@@ -41,10 +41,10 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 	now := l.time()
 	if why := l.clock.Doubt(); why != "" {
 		l.config.Logger.Error("idempotency: nothing is forgotten, because the wall clock cannot be trusted", "reason", why)
-		return 0, nil
+		return 0, err
 	}
 	if !compared && !l.clock.ComparedLately() {
-		return 0, nil // the next sweep knows more
+		return 0, err // the next sweep knows more
 	}
 	due, size := []storage.Batch(nil), storage.Size{}
 	flush := func() error {
@@ -73,7 +73,7 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 				continue
 			case failures.End(ctx, expiring[i], f.err):
 				return failures.First
-			case f.change == nil:
+			case f.err != nil || f.change == nil:
 				continue
 			}
 			if err := add(f.change); err != nil {
@@ -117,11 +117,11 @@ func (l *Ledger) forgettingAll(ctx context.Context, expiring [][]byte) []forgett
 		}
 		return all
 	}
-	var reads sync.WaitGroup
+	var calls sync.WaitGroup
 	for i := range expiring {
-		reads.Go(func() { one(i) })
+		calls.Go(func() { one(i) })
 	}
-	reads.Wait()
+	calls.Wait()
 	return all
 }
 
