@@ -65,7 +65,7 @@ func (o *operation) forgo() {
 	o.leavePlace()
 }
 
-// leavePlace leaves o's place, if o has one, to other operations. The dispatch for which it was is not recorded any more.
+// leavePlace leaves o's place, if o has one, to other operations. If o's dispatch is not recorded yet, it is not to be.
 func (o *operation) leavePlace() {
 	if o.placed {
 		o.placed, o.keyed.leaving = false, false

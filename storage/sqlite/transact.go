@@ -198,7 +198,7 @@ func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx
 		return s.error("transact", ErrTransactionEnded)
 	}
 	tx.open.Store(true)
-	if err := s.WithTx(tx.Tx).Commit(own, b); err != nil {
+	if err := s.view(tx.Tx, true).Commit(own, b); err != nil {
 		return err
 	}
 	err = translate(tx.Commit())

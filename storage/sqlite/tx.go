@@ -22,7 +22,12 @@ import (
 // must start it again. The host's connection decides how durable the commit is: on macOS, it also needs
 // PRAGMA fullfsync = 1.
 func (s *Store) WithTx(tx *sql.Tx) storage.Tx {
-	return &view{base: s, tx: tx, sql: newStatements(s.options.Table)}
+	return s.view(tx, false)
+}
+
+// view returns a view. ours says that tx is on a connection that the store has made.
+func (s *Store) view(tx *sql.Tx, ours bool) *view {
+	return &view{base: s, tx: tx, sql: newStatements(s.options.Table), ours: ours}
 }
 
 // A view is a store inside a transaction.

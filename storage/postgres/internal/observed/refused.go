@@ -3,6 +3,7 @@ package observed
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -10,26 +11,20 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// ofFunction are the classes of errors that are about what a function did: those of data, constraints, privileges and names, and
-// those of RAISE. Others are about other transactions, or the state of a server.
-const ofFunction = "22 23 27 42 44 P0"
-
 // Refused returns the error of a COMMIT after which nothing is written. It is a storage.ErrTransactionRefused if it is about what
-// the function did.
-func Refused(err error) error {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok || !strings.Contains(ofFunction, e.Code[:min(2, len(e.Code))]) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", storage.ErrTransactionRefused, err)
-}
+// the function did: about data, constraints, privileges and names, or from RAISE. Other classes of errors are about other
+// transactions, or the state of a server.
+func Refused(err error) error { return blame(err, "22", "23", "27", "42", "44", "P0") }
 
 // Forbidden returns the error of a statement behind the function. It is a storage.ErrTransactionRefused if the function has made the
 // transaction read-only.
-func Forbidden(err error) error {
-	const readOnly = "25006"
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == readOnly {
-		return fmt.Errorf("%w: %w", storage.ErrTransactionRefused, err)
+func Forbidden(err error) error { return blame(err, "25006") }
+
+// blame returns err, as a storage.ErrTransactionRefused if it is the server's and its code begins with one of these.
+func blame(err error, codes ...string) error {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || !slices.ContainsFunc(codes, func(code string) bool { return strings.HasPrefix(e.Code, code) }) {
+		return err
 	}
-	return err
+	return fmt.Errorf("%w: %w", storage.ErrTransactionRefused, err)
 }
