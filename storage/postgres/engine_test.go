@@ -78,6 +78,38 @@ func TestStepIsBookedOnceWhileCut(t *testing.T) {
 	}
 }
 
+// A connection dies without a sign of it, as if the server's machine had lost its power and another one had its address
+// now. A renewal that is sent on it gets no answer, and the engine keeps its lease by another connection.
+func TestLeaseOutlivesASilentConnection(t *testing.T) {
+	p, url := proxied(t, pgtest.URL(t))
+	renewals := 0
+	p.on(func(m message) action {
+		if m.binds("weft_swap") {
+			if renewals++; renewals == 1 {
+				return swallow
+			}
+		}
+		return pass
+	})
+	running(t, engine.Config{
+		Storage:   open(t, url, &postgres.Options{NoListen: true}),
+		Workflows: []engine.Definition{&engine.Workflow[string, string]{Name: "w", Func: func(*engine.Run, string) (string, error) { return "", nil }}},
+		LeaseTTL:  15 * time.Second, // the default
+		Events:    engine.Events{Deposed: func(engine.DeposedEvent) { t.Error("the lease was lost") }},
+	})
+	for begun := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		p.mu.Lock()
+		n := renewals
+		p.mu.Unlock()
+		if n >= 3 {
+			break
+		}
+		if time.Since(begun) > time.Minute {
+			t.Fatalf("%d renewals were sent", n)
+		}
+	}
+}
+
 // OW5: an engine keeps its lease while the connection on which it renews is cut, during a
 // renewal and between two. The engine checks each renewal whose outcome is unknown.
 func TestLeaseOutlivesItsConnections(t *testing.T) {

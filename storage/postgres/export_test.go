@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weft-go/weft/storage"
 )
 
 // Waiting returns the number of batches in the queue.
@@ -11,6 +13,18 @@ func (s *Store) Waiting() int {
 	s.queue.mu.Lock()
 	defer s.queue.mu.Unlock()
 	return len(s.queue.waiting)
+}
+
+// CommitSkipped is Commit for a batch that an earlier try, in a larger group, has skipped.
+func (s *Store) CommitSkipped(_ context.Context, b storage.Batch) error {
+	t := s.tickets.get(b)
+	defer s.tickets.put(t)
+	t.skipped = true
+	if err := s.enter(t); err != nil {
+		return err
+	}
+	<-t.woken
+	return t.err
 }
 
 // InLanes returns the number of batches in lanes.

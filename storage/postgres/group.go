@@ -75,6 +75,9 @@ func (c *session) try(g []*ticket) error {
 			return &lostError{fmt.Errorf("connect: %w", err)}
 		}
 	}
+	for _, t := range g {
+		t.skipped = false // by an earlier try, in a larger group
+	}
 	conn := c.conn.PgConn()
 	p := conn.StartPipeline(context.Background())
 	var err error

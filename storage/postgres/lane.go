@@ -5,14 +5,15 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/postgres/internal/claims"
 )
 
 // A lane is a queue for batches that wait for rows locked by others, so that they do not
 // delay other batches. Its fields are guarded by queue.mu.
 type lane struct {
 	line    []*ticket
-	held    claims // keys of the batches in line or being applied
-	running bool   // its goroutine is running
+	held    claims.Set // keys of the batches in line or being applied
+	running bool       // its goroutine is running
 	wake    chan struct{}
 }
 
@@ -26,7 +27,6 @@ const patience = 15 * time.Second
 // toLane moves a skipped t to a lane. It returns false if the store is closed or t's caller
 // no longer waits. Its caller holds queue.mu.
 func (s *Store) toLane(t *ticket) bool {
-	t.skipped = false
 	if s.queue.closed || t.left {
 		t.err = errWithdrawn
 		if s.queue.closed {
@@ -45,7 +45,7 @@ func (s *Store) line(t *ticket) {
 	lanes := &s.queue.lanes
 	l := &lanes[0]
 	for i := range lanes {
-		if lanes[i].held.clash(t) {
+		if lanes[i].held.Clash(t.names) {
 			l = &lanes[i]
 			break
 		}
@@ -55,7 +55,7 @@ func (s *Store) line(t *ticket) {
 	}
 	t.lane = l
 	l.line = append(l.line, t)
-	l.held.add(t)
+	l.held.Add(t.names)
 	l.nudge()
 	if !l.running {
 		l.running = true
@@ -73,7 +73,7 @@ func (l *lane) nudge() {
 // remove removes t from the lane.
 func (l *lane) remove(t *ticket) {
 	l.line = slices.DeleteFunc(l.line, func(other *ticket) bool { return other == t })
-	l.held.drop(t)
+	l.held.Drop(t.names)
 }
 
 // runLane applies the batches in the lane, until it was empty for idleConn.
@@ -115,15 +115,15 @@ func (q *queue) nextOf(l *lane, mayEnd bool) (late, g []*ticket, done bool) {
 		l.running = false
 		return nil, nil, true
 	}
-	going := claims{}
+	going := claims.Set{}
 	rest := l.line[:0]
 	for _, t := range l.line {
 		switch {
 		case time.Since(t.since) > patience:
 			t.err = errBusy
 			late = append(late, t)
-		case len(g) == 0, going.clash(t) && !t.ranges && !g[0].ranges && len(g) < maxBatches:
-			going.add(t)
+		case len(g) == 0, going.Clash(t.names) && !t.ranges && !g[0].ranges && len(g) < maxBatches:
+			going.Add(t.names)
 			g = append(g, t)
 		default:
 			rest = append(rest, t)

@@ -30,6 +30,7 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 	}
 	config.MaxConnIdleTime = idleConn
 	config.HealthCheckPeriod = idleConn
+	config.PingTimeout = pingTimeout
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
 		return p.IdleDuration > pingAfter
 	}

@@ -107,6 +107,10 @@ const (
 	statementTimeout = 10 * time.Second
 	roundTripTimeout = 12 * time.Second
 
+	// urgentTimeout is the limit of a round trip of an urgent batch, and less than a third of a lease: the connection may be
+	// dead without a sign of it. Then there is time to try again on another one.
+	urgentTimeout = 4 * time.Second
+
 	// groupLockTimeout is how long an insert of a group waits for another
 	// transaction that inserts the same key. A single batch then waits in a lane.
 	groupLockTimeout = 100 * time.Millisecond
@@ -131,8 +135,11 @@ const (
 )
 
 // pingAfter is how long a pooled connection may be unused before it is pinged prior to
-// use. An idle engine reads every second.
-const pingAfter = 2 * time.Second
+// use. An idle engine reads every second. A connection that does not answer within pingTimeout is closed.
+const (
+	pingAfter   = 2 * time.Second
+	pingTimeout = 2 * time.Second
+)
 
 var maxBatch = storage.Size{Ops: 10_000, Bytes: 64 << 20}
 

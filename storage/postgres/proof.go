@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -78,30 +80,35 @@ func (s *Store) OpenSession(ctx context.Context, name string, silence time.Durat
 func (p *proving) begin(ctx context.Context, conn *pgx.Conn, name string, silence time.Duration) error {
 	number := int64(rand.Uint64())
 	var pid uint32
+	var host *string
 	var port *int
 	var alive string
 	var locked bool
 	// Servers before version 14 have no idle_session_timeout.
 	err := conn.QueryRow(ctx, `
-		SELECT pg_backend_pid(), inet_client_port(), `+life+`, pg_try_advisory_lock($1),
+		SELECT pg_backend_pid(), host(inet_client_addr()), inet_client_port(), `+life+`, pg_try_advisory_lock($1),
 			set_config('application_name', $2, false),
 			set_config('tcp_user_timeout', $3, false),
 			set_config('tcp_keepalives_idle', $4, false),
 			CASE WHEN current_setting('idle_session_timeout', true) IS NOT NULL THEN set_config('idle_session_timeout', '0', false) END`,
 		pgx.QueryExecModeExec, number, "weft engine "+name, milliseconds(silence), strconv.Itoa(int(silence/time.Second)),
-	).Scan(&pid, &port, &alive, &locked, nil, nil, nil, nil)
+	).Scan(&pid, &host, &port, &alive, &locked, nil, nil, nil, nil)
 	if err == nil && !locked {
 		err = errors.New("the random advisory lock is taken")
 	}
 	p.proof = fmt.Sprint(alive, " ", number)
-	switch at := conn.PgConn().Conn().LocalAddr().(type) {
-	case *net.TCPAddr:
-		p.direct = port != nil && *port == at.Port
-	case *net.UnixAddr:
-		p.direct = port == nil
-	}
-	p.direct = p.direct && pid == conn.PgConn().PID() // poolers give their clients other numbers
+	p.direct = direct(conn.PgConn().Conn().LocalAddr(), host, port) && pid == conn.PgConn().PID() // poolers give their clients other numbers
 	return err
+}
+
+// direct reports whether the server sees the client where it is. A translation of addresses often keeps the port.
+func direct(local net.Addr, host *string, port *int) bool {
+	at, ok := local.(*net.TCPAddr)
+	if !ok || host == nil || port == nil {
+		return !ok && local.Network() == "unix" && host == nil && port == nil
+	}
+	seen, err := netip.ParseAddr(*host)
+	return err == nil && seen.Unmap() == at.AddrPort().Addr().Unmap().WithZone("") && *port == at.Port
 }
 
 // hold keeps the session until it is closed. If the connection is lost, it is closed only with the
@@ -109,6 +116,7 @@ func (p *proving) begin(ctx context.Context, conn *pgx.Conn, name string, silenc
 func (p *proving) hold(ctx context.Context) {
 	defer close(p.over)
 	defer p.shut()
+	lose := sync.OnceFunc(func() { close(p.lost) })
 	var err error
 	for err == nil && ctx.Err() == nil {
 		quiet, cancel := context.WithTimeout(ctx, p.check)
@@ -118,13 +126,15 @@ func (p *proving) hold(ctx context.Context) {
 		}
 		cancel()
 		if err == nil && ctx.Err() == nil {
-			bounded, cancel := context.WithTimeout(ctx, connectTimeout)
-			err = p.conn.Ping(bounded)
-			cancel()
+			late := time.AfterFunc(connectTimeout, lose)
+			err = p.conn.Ping(ctx) // to give it up would be to close the connection
+			if !late.Stop() {
+				break
+			}
 		}
 	}
 	if ctx.Err() == nil {
-		close(p.lost)
+		lose()
 		<-ctx.Done()
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/postgres"
 )
@@ -121,6 +122,34 @@ func TestSessionThatIsCut(t *testing.T) {
 	if ended(t, s, other.Proof()) {
 		t.Error("another session has ended too")
 	}
+}
+
+// A server that does not answer for a while does not lose the session: its process counts it as lost, and opens another, but
+// others count it as alive until that process closes it.
+func TestSessionOutlivesASilence(t *testing.T) {
+	torture.Slow(t)
+	url := pgtest.URL(t)
+	s := open(t, url, nil)
+	p, err := s.OpenSession(t.Context(), "test", 10*time.Second) // the least
+	must(t, err)
+	defer p.Close()
+	conn, err := pgx.Connect(t.Context(), url)
+	must(t, err)
+	defer conn.Close(context.Background())
+	var pid int
+	must(t, conn.QueryRow(t.Context(), `SELECT pid FROM pg_stat_activity WHERE application_name = 'weft engine test' AND datname = current_database()`).Scan(&pid))
+	must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	defer syscall.Kill(pid, syscall.SIGCONT)
+	isLost(t, p)
+	must(t, syscall.Kill(pid, syscall.SIGCONT))
+	for range 20 {
+		if ended(t, s, p.Proof()) {
+			t.Fatal("the session has ended, want it to last until it is closed")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	p.Close()
+	eventually(t, func() bool { return ended(t, s, p.Proof()) })
 }
 
 // When the server restarts, or one of its processes crashes, all sessions end. That says nothing

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/postgres/internal/claims"
 )
 
 // The maximum size of a group. It may contain a single batch that is larger.
@@ -19,19 +20,19 @@ const (
 type queue struct {
 	mu      sync.Mutex
 	waiting []*ticket
-	held    claims    // keys of the batches that were taken and not answered yet
-	passed  claims    // keys of the batches that gather leaves waiting; reused
-	work    sync.Cond // on mu; signalled when there may be something to gather
+	held    claims.Set // keys of the batches that were taken and not answered yet
+	passed  claims.Set // keys of the batches that gather leaves waiting; reused
+	work    sync.Cond  // on mu; signalled when there may be something to gather
 	lanes   [maxLanes]lane
 	closed  bool
 	lastErr error // of the last group; nil if it had none
 }
 
 func newQueue() *queue {
-	q := &queue{held: claims{}, passed: claims{}}
+	q := &queue{held: claims.Set{}, passed: claims.Set{}}
 	q.work.L = &q.mu
 	for i := range q.lanes {
-		q.lanes[i].held = claims{}
+		q.lanes[i].held = claims.Set{}
 		q.lanes[i].wake = make(chan struct{}, 1)
 	}
 	return q
@@ -56,7 +57,7 @@ func (s *Store) enter(t *ticket) error {
 		return storage.ErrClosed
 	}
 	if t.ranges {
-		q.held.add(t)
+		q.held.Add(t.names)
 		s.line(t)
 		return nil
 	}
@@ -73,7 +74,7 @@ func (q *queue) hold(t *ticket) error {
 		return storage.ErrClosed
 	}
 	t.taken = true
-	q.held.add(t)
+	q.held.Add(t.names)
 	return nil
 }
 
@@ -89,7 +90,7 @@ func (q *queue) withdraw(t *ticket) (last error, ok bool) {
 	}
 	if t.lane != nil {
 		t.lane.remove(t)
-		q.held.drop(t)
+		q.held.Drop(t.names)
 		q.work.Signal()
 		return errBusy, true
 	}
@@ -137,14 +138,14 @@ func (s *Store) gather(g []*ticket) []*ticket {
 			q.work.Signal() // wake another committer
 			break
 		}
-		blocked := q.passed.clash(t)
-		if !blocked && q.held.clash(t) && time.Since(t.since) > overdue {
-			q.held.add(t)
+		blocked := q.passed.Clash(t.names)
+		if !blocked && q.held.Clash(t.names) && time.Since(t.since) > overdue {
+			q.held.Add(t.names)
 			s.line(t)
 			continue
 		}
-		if blocked || q.held.clash(t) {
-			q.passed.add(t)
+		if blocked || q.held.Clash(t.names) {
+			q.passed.Add(t.names)
 			rest = append(rest, t)
 			continue
 		}
@@ -155,7 +156,7 @@ func (s *Store) gather(g []*ticket) []*ticket {
 	clear(q.waiting[len(rest):])
 	q.waiting = rest
 	for _, t := range g {
-		q.held.add(t)
+		q.held.Add(t.names)
 	}
 	return g
 }
@@ -171,9 +172,9 @@ func (s *Store) finish(g []*ticket, met error) {
 		if t.skipped && s.toLane(t) {
 			continue
 		}
-		q.held.drop(t)
+		q.held.Drop(t.names)
 		if t.lane != nil {
-			t.lane.held.drop(t)
+			t.lane.held.Drop(t.names)
 		}
 		answered = append(answered, t)
 		if t.judged() {
@@ -202,8 +203,8 @@ func (q *queue) shut() {
 	for i := range q.lanes {
 		l := &q.lanes[i]
 		for _, t := range l.line {
-			l.held.drop(t)
-			q.held.drop(t)
+			l.held.Drop(t.names)
+			q.held.Drop(t.names)
 		}
 		refused = append(refused, l.line...)
 		l.line = nil

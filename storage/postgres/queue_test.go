@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -86,6 +87,32 @@ func TestGroupHasTheJudgedOnly(t *testing.T) {
 	s.finish(slices.Clone(g), nil)
 	if want := []int{2, 2, -1}; !slices.Equal(sizes, want) || g[2].err != errWithdrawn {
 		t.Errorf("the batches are told groups of %d, want %d; the error of the last is %v", sizes, want, g[2].err)
+	}
+}
+
+// A connection is direct if the server sees it where it is: other addresses, or other ports, have been translated.
+func TestDirect(t *testing.T) {
+	text, number := func(s string) *string { return &s }, func(n int) *int { return &n }
+	tcp := func(ip, zone string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 4711, Zone: zone} }
+	for _, c := range []struct {
+		local net.Addr
+		host  *string
+		port  *int
+		want  bool
+	}{
+		{tcp("10.0.0.7", ""), text("10.0.0.7"), number(4711), true},
+		{tcp("10.0.0.7", ""), text("10.0.0.7"), number(4712), false},
+		{tcp("10.0.0.7", ""), text("192.0.2.1"), number(4711), false},
+		{tcp("10.0.0.7", ""), text("::ffff:10.0.0.7"), number(4711), true},
+		{tcp("fe80::1", "eth0"), text("fe80::1"), number(4711), true},
+		{tcp("10.0.0.7", ""), nil, nil, false},
+		{&net.UnixAddr{Net: "unix"}, nil, nil, true},
+		{&net.UnixAddr{Net: "unix"}, text("127.0.0.1"), number(4711), false},
+		{&net.IPAddr{IP: net.IPv4(10, 0, 0, 7)}, nil, nil, false},
+	} {
+		if got := direct(c.local, c.host, c.port); got != c.want {
+			t.Errorf("%v: got %t, want %t", c, got, c.want)
+		}
 	}
 }
 

@@ -64,7 +64,7 @@ func (c *session) quick(p *pgconn.Pipeline, t *ticket) (bool, error) {
 	failed, err := c.do(p, c.calls)
 	switch e, ok := errors.AsType[*pgconn.PgError](err); {
 	case err == nil && c.calls[0].affected == affected:
-		t.err, t.skipped = nil, false
+		t.err = nil
 		c.note()
 		return true, nil
 	case err == nil, ok && e.SeverityUnlocalized == "ERROR" && failed == 0:
@@ -111,7 +111,7 @@ func (c *session) swap(p *pgconn.Pipeline, t *ticket) (bool, error) {
 	if c.calls[0].affected == 0 {
 		return false, nil
 	}
-	t.err, t.skipped = nil, false
+	t.err = nil
 	return true, nil
 }
 

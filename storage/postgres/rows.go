@@ -187,7 +187,7 @@ func (r *rows) judge(g []*ticket) {
 		n := len(t.names)
 		mine := at[:n]
 		at = at[n:]
-		t.err, t.skipped = nil, false
+		t.err = nil
 		for _, i := range mine {
 			if !r.list[i].judged {
 				t.skipped = true

@@ -138,7 +138,11 @@ const atOnce = 16 << 10
 // middle of a message sequence it would wait forever for the rest if this process were
 // suspended. So if the calls may be sent in several pieces, each is followed by a Sync.
 func (c *session) do(p *pgconn.Pipeline, calls []call) (int, error) {
-	c.conn.PgConn().Conn().SetDeadline(time.Now().Add(roundTripTimeout))
+	limit := roundTripTimeout
+	if c.urgent {
+		limit = urgentTimeout
+	}
+	c.conn.PgConn().Conn().SetDeadline(time.Now().Add(limit))
 	size := 0
 	for i := range calls {
 		for _, a := range calls[i].args {

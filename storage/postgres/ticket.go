@@ -1,11 +1,11 @@
 package postgres
 
 import (
-	"hash/maphash"
 	"sync"
 	"time"
 
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/postgres/internal/claims"
 )
 
 // A ticket is a batch being committed. Its fields are guarded by queue.mu while it waits;
@@ -14,7 +14,7 @@ type ticket struct {
 	batch   storage.Batch
 	bytes   int
 	ranges  bool // it has a DeleteRange
-	names   []mention
+	names   []claims.Mention
 	since   time.Time
 	lane    *lane // in which it waits, or nil
 	taken   bool  // it no longer waits
@@ -23,15 +23,6 @@ type ticket struct {
 	err     error // the answer
 	woken   chan struct{}
 }
-
-// A mention is a key that a batch names. It is hashed: a hash collision only makes one batch
-// wait for another.
-type mention struct {
-	hash   uint64
-	writes bool
-}
-
-var seed = maphash.MakeSeed()
 
 // A pool keeps tickets for reuse. Each store has its own, because a channel made in a
 // testing/synctest bubble cannot be used outside of it.
@@ -45,7 +36,7 @@ func (p *pool) get(b storage.Batch) *ticket {
 	t.batch, t.since = b, time.Now()
 	for _, c := range b.If {
 		t.bytes += len(c.Key) + len(c.Value)
-		t.names = append(t.names, mention{hash: maphash.Bytes(seed, c.Key)})
+		t.names = append(t.names, claims.Compares(c.Key))
 	}
 	for _, o := range b.Ops {
 		if o.Kind == storage.DeleteRangeOp {
@@ -53,7 +44,7 @@ func (p *pool) get(b storage.Batch) *ticket {
 			continue
 		}
 		t.bytes += len(o.Key) + len(o.Value)
-		t.names = append(t.names, mention{hash: maphash.Bytes(seed, o.Key), writes: true})
+		t.names = append(t.names, claims.Writes(o.Key))
 	}
 	return t
 }
@@ -68,50 +59,3 @@ func (p *pool) put(t *ticket) {
 func (t *ticket) judged() bool { return t.err == nil || t.err == storage.ErrConflict }
 
 func (t *ticket) answer() { t.woken <- struct{}{} }
-
-// claims count, for each key named by tickets, how many of them write it and how many only
-// compare it.
-type claims map[uint64]claim
-
-type claim struct{ writers, readers int32 }
-
-// clash reports whether t must not be applied concurrently with the tickets in c.
-func (c claims) clash(t *ticket) bool {
-	if len(c) == 0 {
-		return false
-	}
-	for _, m := range t.names {
-		if x := c[m.hash]; x.writers > 0 || m.writes && x.readers > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (c claims) add(t *ticket) {
-	for _, m := range t.names {
-		x := c[m.hash]
-		if m.writes {
-			x.writers++
-		} else {
-			x.readers++
-		}
-		c[m.hash] = x
-	}
-}
-
-func (c claims) drop(t *ticket) {
-	for _, m := range t.names {
-		x := c[m.hash]
-		if m.writes {
-			x.writers--
-		} else {
-			x.readers--
-		}
-		if x == (claim{}) {
-			delete(c, m.hash)
-		} else {
-			c[m.hash] = x
-		}
-	}
-}
