@@ -449,6 +449,40 @@ func TestWaitingRunsMakeRoom(t *testing.T) {
 	})
 }
 
+// Runs that came to rest while there was room leave memory when there is none, however long they may stay.
+func TestRunsThatRestMakeRoom(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var working atomic.Int32
+		waits := flow("waits", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		works := flow("works", func(run *engine.Run) (string, error) {
+			return engine.Step(run, "long", func(ctx context.Context) (string, error) {
+				working.Add(1)
+				<-ctx.Done()
+				return "", ctx.Err()
+			})
+		})
+		p := boot(t, fresh(t), waits, works, parkAfter(24*time.Hour), func(c *engine.Config) { c.MaxRunsInMemory = 8 })
+		for i := range 6 {
+			start(t, waits, p, fmt.Sprint(i), "")
+		}
+		time.Sleep(time.Minute)
+		if n := engine.Runs(p.Engine); n != 6 {
+			t.Errorf("%d runs in memory, want those that rest", n)
+		}
+		for i := range 8 {
+			start(t, works, p, fmt.Sprint("works ", i), "")
+		}
+		time.Sleep(time.Minute)
+		if n := working.Load(); n != 8 {
+			t.Errorf("%d of 8 runs work, beside those that only wait", n)
+		}
+		for i := range 6 {
+			tell(t, yes, p, fmt.Sprint(i), "ann")
+		}
+		p.stop(t)
+	})
+}
+
 // 100,000 parked workflows (fewer here) cost no memory and no time at start-up,
 // and each of them can be woken. W5 of the benchmarks has the figures.
 func TestManyParked(t *testing.T) {

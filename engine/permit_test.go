@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -452,6 +455,71 @@ func TestPlaceIsLeftDuringATransaction(t *testing.T) {
 		time.Sleep(time.Minute)
 		findsRoom(t, p, other)
 		if got, err := outcome(h); got != "later" || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+		p.stop(t)
+	})
+}
+
+// A run that cannot record a dispatch, because it has found a signal that it cannot decode, leaves the place to others while it waits.
+func TestPlaceIsLeftByABlockedRun(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var c crowd
+		keyed, plain := c.taking("keyed"), c.taking("plain")
+		keyed.Idempotent = true
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			plain.Go(run, call{Name: "long", For: time.Hour})
+			keyed.Go(run, call{Name: "later", For: time.Minute})
+			return yes.Receive(run)
+		})
+		other := calling("other", plain)
+		p := boot(t, fresh(t), wf, other, func(c *engine.Config) { c.MaxActivities = 2 })
+		if _, err := (&signal.Signal[int]{Name: yes.Name}).SendWithStart(ctx, p, wf.Request("o", ""), 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		findsRoom(t, p, other)
+		if got := c.began(); !slices.Equal(got, []string{"long", "x"}) {
+			t.Errorf("%q have begun", got)
+		}
+		p.stop(t)
+	})
+}
+
+// A life that waits for its archive has no places, also not for calls whose dispatch was recorded with what ended it.
+func TestPlacesAreLeftWhileALifeIsArchived(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var c crowd
+		keyed := c.taking("keyed")
+		keyed.Idempotent = true
+		wf := &engine.Workflow[int, string]{Name: "w", Func: func(run *engine.Run, life int) (string, error) {
+			if life > 0 {
+				return "continued", nil
+			}
+			keyed.Go(run, call{Name: "one", For: time.Hour})
+			if _, err := yes.Receive(run); err != nil {
+				return "", err
+			}
+			return "", engine.ContinueAsNew(run, 1)
+		}}
+		other := calling("other", c.taking("plain"))
+		var takes atomic.Bool
+		p := boot(t, fresh(t), wf, other, func(c *engine.Config) {
+			c.MaxActivities = 1
+			c.Archive = func(context.Context, engine.Info, io.Reader) error {
+				if !takes.Load() {
+					return errors.New("the archive is full")
+				}
+				return nil
+			}
+		})
+		if _, err := yes.SendWithStart(ctx, p, wf.Request("o", 0), "ann", nil); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		findsRoom(t, p, other)
+		takes.Store(true)
+		if got, err := outcome(wf.Handle(p, "o")); got != "continued" || err != nil {
 			t.Errorf("got %q, %v", got, err)
 		}
 		p.stop(t)

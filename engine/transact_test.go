@@ -260,6 +260,41 @@ func (s transacting) Transact(ctx context.Context, f func(ctx context.Context) (
 	return s.Commit(ctx, b)
 }
 
+// Between two transactions, everything else has its turn: however many transactions follow each other, time limits end them, timers
+// fire and updates are answered.
+func TestTransactionsLeaveTurns(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		ask := &engine.Update[string, int]{Name: "ask"}
+		calls := 0
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			if err := ask.Handle(run, nil, func(*engine.Run, string) (int, error) { return calls, nil }); err != nil {
+				return "", err
+			}
+			slept := engine.Go(run, "sleep", func(run *engine.Run) (int, error) { err := run.Sleep(time.Minute); return calls, err })
+			within := run.WithTimeout(2 * time.Minute)
+			for calls < 1000 {
+				if err := within.TransactStep("book", nil, func(context.Context) error { calls++; time.Sleep(time.Second); return nil }); err != nil {
+					before, sleep := slept.Get(run)
+					return fmt.Sprintf("%v, %d with the timer, %d in all", errors.Is(err, engine.ErrTimeout), before, calls), sleep
+				}
+			}
+			return "nothing ended it", nil
+		})
+		p := boot(t, transacting{fresh(t)}, wf)
+		h := start(t, wf, p, "o", "")
+		time.Sleep(30*time.Second + time.Millisecond)
+		if got, err := ask.Call(ctx, p, "o", "", nil); err != nil || got > 33 {
+			t.Errorf("after 30 transactions: %d, %v", got, err)
+		}
+		var timer, all int
+		got := result(t, h)
+		if n, _ := fmt.Sscanf(got, "true, %d with the timer, %d in all", &timer, &all); n != 2 || timer > 63 || all > 123 {
+			t.Errorf("got %q, want no more than about 60 and 120", got)
+		}
+		p.stop(t)
+	})
+}
+
 // A transaction that waits for its turn begins neither after a cancellation was requested nor while the
 // engine stops. After a stop the next engine goes on with it.
 func TestTransactDoesNotBeginAnyMore(t *testing.T) {

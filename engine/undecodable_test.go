@@ -219,6 +219,42 @@ func TestReplayOfWhatCannotBeDecodedIsHeld(t *testing.T) {
 	})
 }
 
+// A signal that cannot be decoded, and comes from another process just before its receiver is parked, holds the run as any other
+// does. What comes later does not overtake it.
+func TestSignalThatCannotBeDecodedIsNotParked(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		client := made(t, s)
+		defer client.Close()
+		wf := flow("w", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		p := boot(t, s, wf, parkAfter(5*time.Second), func(c *engine.Config) { c.PollInterval = time.Hour })
+		start(t, wf, p, "o", "")
+		time.Sleep(4 * time.Second)
+		if _, err := (&signal.Signal[int]{Name: yes.Name}).Send(ctx, client, "o", 1, &signal.Options{ID: "bad"}); err != nil {
+			t.Fatal(err)
+		}
+		if i := describe(t, p, "o"); i.Attention != nil {
+			t.Fatalf("the engine has heard of it at once: %+v", i)
+		}
+		time.Sleep(2 * time.Second)
+		if i := describe(t, p, "o"); !heldFor(i, engine.ReasonUndecodable) {
+			t.Errorf("it is not held: %+v", i)
+		}
+		tell(t, yes, client, "o", "ann")
+		time.Sleep(2 * time.Hour)
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusRunning {
+			t.Errorf("it is %s", i.Status)
+		}
+		if err := p.ClearSignal(ctx, "o", yes.Name, "bad", audit); err != nil {
+			t.Error(err)
+		}
+		if got, err := outcome(wf.Handle(p, "o")); got != "ann" || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+		p.stop(t)
+	})
+}
+
 // A signal that the receiver cannot decode is not received: the run is held when what
 // is under way has ended, no time limit passes meanwhile, and it goes on when a person
 // has taken the signal away, or with code that can decode it.

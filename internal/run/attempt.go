@@ -196,16 +196,7 @@ func (x *Execution) AwaitAttempts() {
 		x.attempts.Wait()
 		close(returned)
 	}()
-	select {
-	case <-returned:
-		return
-	case <-x.Owner.Context().Done():
-	}
-	patience := time.NewTimer(x.host.StopTimeout)
-	defer patience.Stop()
-	select {
-	case <-returned:
-	case <-patience.C:
+	if _, back := await(x.Owner.Context(), x.host.StopTimeout, returned); !back {
 		x.logger().Warn("weft: activity ignores cancellation; its goroutine is left running")
 	}
 }

@@ -53,7 +53,11 @@ func (x *Execution) learn() error {
 		if err := x.setOff(); err != nil {
 			return err
 		}
-		o := x.transaction()
+		var o *operation
+		if !x.transacted {
+			o = x.transaction()
+		}
+		x.transacted = o != nil
 		if o != nil || !x.mayBegin() {
 			x.stay()
 		}
@@ -115,8 +119,12 @@ func (x *Execution) learn() error {
 		if x.stopping && x.Ops.Working == 0 {
 			return x.releaseForShutdown()
 		}
-		if x.takesUpdate() {
+		if x.takesUpdate() || x.mayBegin() && len(x.Ops.transactions) > 0 {
 			continue
+		}
+		if !x.mayBegin() { // look has found something
+			x.stay()
+			x.unneeded()
 		}
 		idle, err := x.rest()
 		if err != nil {
@@ -440,37 +448,28 @@ func (x *Execution) decide(d *decision, now time.Time) error {
 	if x.stopping {
 		return nil
 	}
-	for _, o := range x.hooks.asked[:min(len(x.hooks.asked), hooksAtOnce)] {
-		if o.open {
-			if full() {
-				break
+	take := func(asked []*operation, decide func(*operation, *decision) (checkpoint.Event, bool, error)) (n int, err error) {
+		for _, o := range asked {
+			if o.open {
+				if full() {
+					break
+				}
+				e, fits, err := decide(o, d)
+				if err != nil || !fits {
+					return n, err
+				}
+				add(e)
 			}
-			e, fits, err := x.hook(o, d)
-			if err != nil {
-				return err
-			}
-			if !fits {
-				break
-			}
-			add(e)
+			n++
 		}
-		d.hooked.asked++
+		return n, nil
 	}
-	for _, o := range x.streams.asked[:min(len(x.streams.asked), closesAtOnce)] {
-		if o.open {
-			if full() {
-				break
-			}
-			e, fits, err := x.closeStream(o, d)
-			if err != nil {
-				return err
-			}
-			if !fits {
-				break
-			}
-			add(e)
-		}
-		d.closes++
+	var err error
+	if d.hooked.asked, err = take(x.hooks.asked[:min(len(x.hooks.asked), hooksAtOnce)], x.hook); err != nil {
+		return err
+	}
+	if d.closes, err = take(x.streams.asked[:min(len(x.streams.asked), closesAtOnce)], x.closeStream); err != nil {
+		return err
 	}
 	for _, o := range x.Ops.toStart {
 		if full() || d.births == mostBirths || slices.ContainsFunc(d.born, o.namesake) {

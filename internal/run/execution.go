@@ -79,6 +79,7 @@ type Execution struct {
 	Ops           table
 	Inbox         inbox
 	decision      decision            // the last one, whose space the next one uses
+	transacted    bool                // the last round has run a transaction; all else has its turn
 	makesRoom     bool                // an event needs what the branches do now
 	delivery      *Delivery           // a signal to accept and receive in one commit
 	recordStale   bool                // the workflow record may have changed
@@ -497,6 +498,7 @@ func (x *Execution) deliverOutcome(e logged) error {
 func (x *Execution) finish() (done bool, err error) {
 	for {
 		for o := range x.Ops.all() {
+			o.forgo()
 			if o.keyed != nil && o.keyed.sent {
 				o.abandon()
 			}

@@ -238,7 +238,7 @@ func (e *Env) Decodes(p payload.Payload, v any) <-chan error {
 
 // awaitCodec waits for what apart sends, or returns errStopped if that does not come in time.
 func (x *Execution) awaitCodec(done <-chan error) error {
-	err, back := await(x, done)
+	err, back := await(x.Ctx, x.host.StopTimeout, done)
 	if !back {
 		return errStopped
 	}

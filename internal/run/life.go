@@ -75,6 +75,7 @@ func (x *Execution) continueAsNew() (done bool, err error) {
 	if err := x.read(); err != nil { // a function that never waits learns only here that the engine stops
 		return false, err
 	}
+	x.unneeded() // the archive may take long
 	if x.toldOf() {
 		return false, nil
 	}

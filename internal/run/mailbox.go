@@ -112,6 +112,9 @@ func (m *mailbox) giveBack(posts []Message) {
 	m.mu.Unlock()
 }
 
+// Nudge has a driver that rests look again whether the run is to leave memory.
+func (x *Execution) Nudge() { x.ring() }
+
 // read processes all posted messages, and only then does what can fail.
 func (x *Execution) read() error {
 	posts := x.mailbox.take()

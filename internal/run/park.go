@@ -101,6 +101,9 @@ func (x *Execution) park() error {
 	if err := x.look(); err != nil {
 		return x.outdated(err)
 	}
+	if x.blocked != nil {
+		return nil
+	}
 	kids, known := x.Ops.kidsUnchanged()
 	if err := x.decide(&x.decision, x.time()); err != nil || len(x.decision.Events) > 0 {
 		return err

@@ -308,7 +308,7 @@ func (t *turns) turn(b *branch) bool {
 		b.started = true
 		go b.run()
 	}
-	_, back := await(t.x, t.yielded)
+	_, back := await(t.x.Ctx, t.x.host.StopTimeout, t.yielded)
 	if !back {
 		t.x.logger().Warn("weft: workflow function does not return to the engine; its goroutine is left running")
 		close(t.abandoned)

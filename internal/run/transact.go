@@ -126,7 +126,7 @@ func (x *Execution) inTransaction(store storage.Transactor, o *operation, a *ans
 			<-behind // never two calls of the function at once
 		}
 	}()
-	err, back := await(x, done)
+	err, back := await(x.Ctx, x.host.StopTimeout, done)
 	if back && called && x.Probation != nil {
 		x.Probation.back(o)
 	}
@@ -204,14 +204,14 @@ func (x *Execution) transactLimit(o *operation) *weft.TransactLimitError {
 	return e
 }
 
-// await receives from c. Once x must be released, it waits no longer than StopTimeout, and then returns false.
-func await[T any](x *Execution, c <-chan T) (v T, ok bool) {
+// await receives from c, or waits until it is closed. Once ctx has ended, it waits no longer than most, and then returns false.
+func await[T any](ctx context.Context, most time.Duration, c <-chan T) (v T, back bool) {
 	select {
 	case v = <-c:
 		return v, true
-	case <-x.Ctx.Done():
+	case <-ctx.Done():
 	}
-	patience := time.NewTimer(x.host.StopTimeout)
+	patience := time.NewTimer(most)
 	defer patience.Stop()
 	select {
 	case v = <-c:

@@ -354,7 +354,7 @@ func (x *Execution) check(h *handler, c *UpdateCall) (refusal *payload.Failure, 
 			why = nil
 		}
 	}()
-	refusal, back := await(x, done)
+	refusal, back := await(x.Ctx, x.host.StopTimeout, done)
 	if !back {
 		x.logger().Warn("weft: check of an update does not return to the engine; its goroutine is left running")
 		close(x.abandoned)

@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"time"
+
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/run"
 )
@@ -15,8 +17,9 @@ func (e *Worker) Crowded() bool {
 
 // A capacity keeps account of the room for runs in memory.
 type capacity struct {
-	coming  int  // runs that have reserved room and are not yet in memory
-	refused bool // a run was refused: wake the poll when there is room
+	coming  int       // runs that have reserved room and are not yet in memory
+	refused bool      // a run was refused: wake the poll when there is room
+	nudged  time.Time // when runs that rest were last told that there is no room
 }
 
 // admit reserves room in memory for a run. The caller calls coming when the run is in memory,
@@ -45,6 +48,12 @@ func (e *Worker) Takes(wf *journal.Workflow) bool {
 // woken when there is. The caller holds e.mu.
 func (e *Worker) hasRoom(asks bool) bool {
 	room := len(e.runs)+e.capacity.coming < e.MaxRunsInMemory
+	if asks && !room && time.Since(e.capacity.nudged) > time.Second {
+		e.capacity.nudged = time.Now()
+		for _, x := range e.runs { // those that rested before it became crowded
+			x.Nudge()
+		}
+	}
 	e.capacity.refused = e.capacity.refused || asks && !room
 	return room
 }
