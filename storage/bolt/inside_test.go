@@ -407,6 +407,33 @@ func TestReadsBesideACommit(t *testing.T) {
 	}
 }
 
+// On a file system without hard links another process creates the store, and writes to it, while this one is about to create it.
+// What it has written stays.
+func TestFirstOpenersWithoutHardLinks(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	defer func() { link = os.Link }()
+	none := func(string, string) error { return &os.LinkError{Op: "link", Err: syscall.EPERM} }
+	link = func(a, b string) error {
+		link = none
+		other, err := Open(path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(other.Commit(t.Context(), batch("a", nil)), other.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return none(a, b)
+	}
+	s, err := Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if v, err := s.Get(t.Context(), []byte("a")); v == nil || err != nil {
+		t.Errorf("got %q, %v, want what the other process has written", v, err)
+	}
+}
+
 // Each opening for writing syncs the folder: the process that created the file may have been killed before it did.
 func TestOpeningSyncsTheFolder(t *testing.T) {
 	failure := errors.New("no sync")

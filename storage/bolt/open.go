@@ -172,12 +172,22 @@ func create(path string, bucket []byte) error {
 	if err := errors.Join(s.createBucket(), db.Close()); err != nil {
 		return err
 	}
-	err = os.Link(f.Name(), path)
+	err = link(f.Name(), path)
 	if err == nil || errors.Is(err, fs.ErrExist) { // another process created it meanwhile
 		return nil
 	}
-	return os.Rename(f.Name(), path) // this file system has no hard links
+	// This file system has no hard links. Then the file begins empty, and whoever locks it first fills it. To move the temporary
+	// file there might replace a store that another process has created, and written to.
+	if f, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600); errors.Is(err, fs.ErrExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return f.Close()
 }
+
+// link is a variable for tests.
+var link = os.Link
 
 // syncAbove is a variable for tests.
 var syncAbove = place.SyncFolderOf

@@ -199,6 +199,9 @@ func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx
 	}
 	tx.open.Store(true)
 	if err := s.view(tx.Tx, true).Commit(own, b); err != nil {
+		if primary(err) == code.SQLITE_BUSY { // the write lock is ours, so it is not another connection
+			err = fmt.Errorf("%w: the function has returned before a statement that writes has ended, as it may if sql.Rows are not closed: %w", storage.ErrTransactionRefused, err)
+		}
 		return err
 	}
 	err = translate(tx.Commit())

@@ -317,6 +317,41 @@ func TestTransactionThatEndsEarly(t *testing.T) {
 	}
 }
 
+// A function that leaves a statement that writes in progress cannot be committed. That is the outcome of its step.
+func TestStatementLeftInProgress(t *testing.T) {
+	path := newPath(t)
+	db := host(t, path)
+	if _, err := db.Exec(`CREATE TABLE seats (n INTEGER)`); err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	wf := &engine.Workflow[int, bool]{Name: "w", Func: func(run *engine.Run, _ int) (bool, error) {
+		_, err := sqlite.Transact(run, "book", func(_ context.Context, tx *sql.Tx) (int, error) {
+			calls++
+			rows, err := tx.Query(`INSERT INTO seats VALUES (1), (2) RETURNING n`)
+			if err == nil && !rows.Next() {
+				t.Error("no row is returned")
+			}
+			return 1, err
+		})
+		return errors.Is(err, storage.ErrTransactionRefused), nil
+	}}
+	e := engineOn(t, engine.Config{Storage: open(t, path, nil), Workflows: []engine.Definition{wf}})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	h, err := wf.Start(ctx, e, "o", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if refused, err := h.Result(ctx); !refused || err != nil {
+		t.Errorf("the step is refused: %t, %v", refused, err)
+	}
+	var n int
+	if err := db.QueryRow(`SELECT count(*) FROM seats`).Scan(&n); err != nil || n != 0 || calls != 1 {
+		t.Errorf("%d rows are there (%v) after %d calls, want none after one", n, err, calls)
+	}
+}
+
 // The store refuses the batch of a function whose transaction has ended, also without an
 // engine.
 func TestBatchOfATransactionThatEnded(t *testing.T) {
