@@ -272,6 +272,7 @@ func (a *attempt) takenBack(c *entry.Change) bool {
 // givenUp is what a claim becomes under which nothing was run.
 func (a *attempt) givenUp() *entry.Entry {
 	if a.before != nil && a.before.State != entry.Released {
+		a.claim.Attempt = a.before.Attempt
 		return a.claim.Indeterminate(a.time(), a.before.WhyUnknown())
 	}
 	return a.claim.Released(a.time())

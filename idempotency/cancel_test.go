@@ -92,6 +92,32 @@ func TestCancelledDuringTheClaim(t *testing.T) {
 	}
 }
 
+// A claim under which nothing was asked or run is no attempt: an operator's answer is still about the one before.
+func TestClaimThatIsGivenUpIsNoAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := exclusiveStore()
+		l, p := ledger(t, s), &provider{run: cuts, answer: says(activity.Indeterminate[string]("ask later"))}
+		e := p.effect()
+		e.Do(t.Context(), l, key, one)
+		time.Sleep(time.Minute)
+		ctx, cancel := context.WithCancel(t.Context())
+		s.onCommit(func(_ context.Context, b storage.Batch, apply func() error) error {
+			if claims(b) {
+				cancel()
+			}
+			return apply()
+		})
+		if _, err := e.Do(ctx, l, key, one); !errors.Is(err, context.Canceled) || p.runs != 1 || p.asks != 1 {
+			t.Errorf("left while the claim landed: %v, after %d runs and %d questions", err, p.runs, p.asks)
+		}
+		synctest.Wait()
+		by := idempotency.Actor{Name: "ann", Reason: "asked the bank"}
+		if err := l.Resolve(t.Context(), whole(key), 1, activity.CompletedWithResult("found"), by); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Section 3: cancelling ends Run's context; what Run comes to is recorded nevertheless, and the caller gets it.
 func TestCancelledDuringRun(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s storage.Storage) {

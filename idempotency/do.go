@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -229,11 +228,7 @@ func (l *Ledger) same(ctx context.Context, j *job, e *entry.Entry) bool {
 		return true
 	}
 	again, err := rereading(j, stored)
-	return err == nil && bytes.Equal(again, j.canonical) && onlyAdds(canon.Compare(stored, again, false))
-}
-
-func onlyAdds(d canon.Diff) bool {
-	return !d.Truncated && !slices.ContainsFunc(d.Changes, func(c Change) bool { return c.Op != "add" })
+	return err == nil && bytes.Equal(again, j.canonical) && canon.Adds(stored, again)
 }
 
 func rereading(j *job, stored []byte) (again []byte, err error) {

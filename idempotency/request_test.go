@@ -58,6 +58,48 @@ func TestRequestTypeThatGainedFields(t *testing.T) {
 	})
 }
 
+// A field may be added in so many places, or so deep inside, that the diff of a conflict would not show it.
+func TestRequestTypeThatGainedFieldsEverywhere(t *testing.T) {
+	type (
+		lineV1 struct {
+			Item   string
+			Bundle *lineV1
+		}
+		lineV2 struct {
+			Item   string
+			Bundle *lineV2
+			Gift   bool
+		}
+	)
+	var v1 lineV1
+	var v2 lineV2
+	for range 40 {
+		in1, in2 := v1, v2
+		v1, v2 = lineV1{Item: "book", Bundle: &in1}, lineV2{Item: "book", Bundle: &in2}
+	}
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		l, runs := ledger(t, s), 0
+		for i, r := range []struct {
+			old []lineV1
+			now []lineV2
+		}{
+			{slices.Repeat([]lineV1{{Item: "book"}}, 101), slices.Repeat([]lineV2{{Item: "book"}}, 101)},
+			{[]lineV1{v1}, []lineV2{v2}},
+		} {
+			k := key
+			k.Revision = fmt.Sprint(i)
+			first, err := ordering[[]lineV1](&runs).Do(t.Context(), l, k, r.old)
+			must(t, err)
+			if again, err := ordering[[]lineV2](&runs).Do(t.Context(), l, k, r.now); err != nil || again.EffectID != first.EffectID {
+				t.Errorf("%d: by the new code: %+v, %v", i, again, err)
+			}
+		}
+		if runs != 2 {
+			t.Errorf("%d runs", runs)
+		}
+	})
+}
+
 // Section 2, Fingerprint: what a duplicate must have equal; the rest may differ.
 func TestFingerprint(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s storage.Storage) {

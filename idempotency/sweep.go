@@ -154,12 +154,12 @@ func (l *Ledger) forgetting(ctx context.Context, expiring []byte) (*entry.Change
 	return c, src.Become(c, entry.Sequence{})
 }
 
-// dropAsked forgets keys about whose doubt nobody has asked for long.
+// dropAsked forgets keys about whose doubt nobody has asked for a week. That is longer than senders wait before they try again.
 func (l *Ledger) dropAsked() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for hash, a := range l.asked {
-		if time.Since(a.next) > time.Hour {
+		if time.Since(a.next) > 7*24*time.Hour {
 			delete(l.asked, hash)
 		}
 	}

@@ -416,6 +416,20 @@ func TestIndeterminateThenNotCompleted(t *testing.T) {
 	}
 }
 
+// Whoever sends an event again waits for hours in the end. A Verify that does not see the effect then is believed once Settle is over.
+func TestNotCompletedIsBelievedHoursLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, p := ledger(t, exclusiveStore()), &provider{run: cuts, answer: says(activity.Indeterminate[string]("ask later"))}
+		e := p.effect()
+		e.Do(t.Context(), l, key, one)
+		p.answer, p.run = says(activity.NotCompleted[string]()), func(context.Context) error { return nil }
+		time.Sleep(3 * time.Hour)
+		if r, err := e.Do(t.Context(), l, key, one); err != nil || r.Attempt != 2 {
+			t.Errorf("three hours later: %+v, %v", r, err)
+		}
+	})
+}
+
 // FEN-27, section 3: "NoEffect(err): released; but indeterminate if an earlier attempt is in doubt (TakeOver), so that no other request takes the key"; also
 // Permanent. A success, and a Verify that knows, end the doubt.
 func TestDoubt(t *testing.T) {

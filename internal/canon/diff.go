@@ -51,6 +51,48 @@ func Compare(a, b []byte, values bool) Diff {
 	return d
 }
 
+// Adds reports whether the canonical document b has all that a has, wherever it is: members and elements may have been added,
+// and nothing was removed or replaced.
+func Adds(a, b []byte) bool { return adds(&cursor{data: a}, &cursor{data: b}) }
+
+// adds is Adds for the next value of two documents. If it returns true, it has read both.
+func adds(a, b *cursor) bool {
+	switch x, y := a.peek(), b.peek(); {
+	case x == '{' && y == '{':
+		left, right := a.member(), b.member()
+		for left.ok {
+			switch order := left.compare(right); {
+			case order < 0:
+				return false
+			case order > 0:
+				b.skip()
+				right = b.member()
+			default:
+				if !adds(a, b) {
+					return false
+				}
+				left, right = a.member(), b.member()
+			}
+		}
+		for ; right.ok; right = b.member() {
+			b.skip()
+		}
+		return true
+	case x == '[' && y == '[':
+		inA, inB := a.next(), b.next()
+		for ; inA && inB; inA, inB = a.next(), b.next() {
+			if !adds(a, b) {
+				return false
+			}
+		}
+		for ; inB; inB = b.next() {
+			b.skip()
+		}
+		return !inA
+	}
+	return bytes.Equal(a.skip(), b.skip())
+}
+
 // A pruner reads two documents side by side. It counts what differs, and keeps a limited
 // number of differences and what is around them: objects without equal members, and arrays
 // with nil for equal elements. In place of values that differ are numbers, which are all

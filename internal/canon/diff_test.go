@@ -210,6 +210,38 @@ func apply(t *rapid.T, v any, path []string, op string, value any) any {
 	return nil
 }
 
+// Adds is true for what has all of another document, wherever it is, and for nothing else.
+func TestAdds(t *testing.T) {
+	deep := func(inside string) string { return strings.Repeat(`[{"a":`, 500) + inside + strings.Repeat(`}]`, 500) }
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{`{"a":1}`, `{"a":1}`, true},
+		{`{"b":1}`, `{"a":0,"b":1,"c":2}`, true},
+		{`{}`, `{"a":1}`, true},
+		{`[{"a":1},{"a":2}]`, `[{"a":1,"b":0},{"a":2,"b":{"c":[]}}]`, true},
+		{`[1]`, `[1,2,3]`, true},
+		{`{"a":{"b":[]},"c":1}`, `{"a":{"b":[[1,2],{"x":3}],"d":0},"c":1}`, true},
+		{deep(`{}`), deep(`{"b":1}`), true},
+		{`{"a":1,"b":2}`, `{"a":1}`, false},
+		{`{"a":1}`, `{"b":1}`, false},
+		{`{"a":1}`, `{"a":2,"b":1}`, false},
+		{`[1,2]`, `[1]`, false},
+		{`[1,2]`, `[2,1]`, false},
+		{`[1]`, `[0,1]`, false},
+		{`{"a":[1,2],"b":1}`, `{"a":[1],"b":1}`, false},
+		{`{}`, `[]`, false},
+		{`{"a":null}`, `{"a":{"b":1}}`, false},
+		{`"a"`, `"ab"`, false},
+		{deep(`1`), deep(`2`), false},
+	} {
+		if got := canon.Adds([]byte(c.a), []byte(c.b)); got != c.want {
+			t.Errorf("%.40s to %.40s: got %t", c.a, c.b, got)
+		}
+	}
+}
+
 func TestLimits(t *testing.T) {
 	many := func(n int, value string) string {
 		var b strings.Builder
