@@ -613,6 +613,7 @@ func TestVerbsOfAnEarlierLife(t *testing.T) {
 			"Resolve": func(e *engine.Engine, operation string) error {
 				return e.Resolve(ctx, "w", operation, activity.CompletedWithResult("x"), audit)
 			},
+			"Reset": func(e *engine.Engine, _ string) error { return e.Reset(ctx, "w", "", audit) },
 		} {
 			operation := asked(life)
 			life++
@@ -625,7 +626,7 @@ func TestVerbsOfAnEarlierLife(t *testing.T) {
 			if i := describe(t, p, "w"); len(i.Attention) == 0 || i.Attention[0].Operation == operation {
 				t.Errorf("%s was done to the next life: %+v", verb, i)
 			}
-			if verb == "Resume" {
+			if verb != "Resolve" { // which alone names an operation
 				continue
 			}
 			// Its commit is done, its answer is lost, and the run continues.

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
 )
@@ -207,6 +209,26 @@ func TestEnginesOfAnExclusiveStore(t *testing.T) {
 		}
 		if len(infos) != 2 || infos[0].Incarnation != owner || infos[0].Alive || !infos[1].Alive || infos[1].Runs != 1 || infos[1].Takeovers != 1 {
 			t.Errorf("got %+v", infos)
+		}
+	})
+}
+
+// An engine that ends before it begins, because it cannot read the floor of the store, is not shown as alive.
+func TestEngineThatDoesNotBegin(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		e := made(t, s, flow("nap", func(run *engine.Run) (string, error) { return "", run.Sleep(time.Hour) }))
+		defer e.Close()
+		put(t, s, keys.Meta("floor"), []byte("damaged"))
+		for range 2 {
+			if err := e.Run(ctx); !errors.Is(err, storage.ErrCorrupt) {
+				t.Fatalf("got %v, want ErrCorrupt", err)
+			}
+		}
+		infos, err := e.Engines(ctx)
+		if err != nil || len(infos) != 2 || infos[0].Alive || infos[1].Alive {
+			t.Errorf("got %+v, %v", infos, err)
 		}
 	})
 }

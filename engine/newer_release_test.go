@@ -106,6 +106,12 @@ func TestRunOfANewerRelease(t *testing.T) {
 				"resume":       p.Resume(ctx, id, audit),
 				"resolve":      p.Resolve(ctx, id, "1", activity.Failed("no"), audit),
 				"clear signal": p.ClearSignal(ctx, id, yes.Name, "evt_1", audit),
+				"terminate":    p.Terminate(ctx, id, audit),
+				"reset":        p.Reset(ctx, id, "", audit),
+				"label":        p.Label(ctx, id, map[string]string{"team": "blue"}, audit),
+				"protect":      p.Protect(ctx, id, audit),
+				"unprotect":    p.Unprotect(ctx, id, audit),
+				"delete":       p.Delete(ctx, id, audit),
 			} {
 				if !errors.Is(err, storage.ErrFutureFormat) || !strings.Contains(err.Error(), ability) {
 					t.Errorf("%s of %s: %v, want that only a newer release knows %q", what, id, err, ability)
@@ -206,7 +212,14 @@ func TestEndedRunOfANewerRelease(t *testing.T) {
 		}
 		needs(t, s, "o")
 		raw := get(t, s, keys.Workflow("o"))
-		for what, err := range map[string]error{"purge": p.Purge(ctx, "o", audit), "resume": p.Resume(ctx, "o", audit)} {
+		for what, err := range map[string]error{
+			"purge":   p.Purge(ctx, "o", audit),
+			"resume":  p.Resume(ctx, "o", audit),
+			"reset":   p.Reset(ctx, "o", "", audit),
+			"label":   p.Label(ctx, "o", map[string]string{"team": "blue"}, audit),
+			"protect": p.Protect(ctx, "o", audit),
+			"delete":  p.Delete(ctx, "o", audit),
+		} {
 			if !errors.Is(err, storage.ErrFutureFormat) {
 				t.Errorf("%s: %v", what, err)
 			}

@@ -177,7 +177,7 @@ func stagedVerbs() []verb {
 		{name: "signal", do: func(in *engine.Tx) error { return sendX(in) }, seen: waiting(1), disturb: label("s")},
 		{name: "signal again", do: func(in *engine.Tx) error { return sendX(in) }, seen: waiting(1), nothing: true},
 		{name: "admit update", do: admit("s", nil), seen: updates("s", 1), disturb: label("s")},
-		{name: "admit update again", do: admit("s", nil), seen: updates("s", 1), nothing: true},
+		{name: "admit update again", do: admit("s", nil), seen: updates("s", 1), disturb: label("s"), nothing: true},
 		{name: "admit update with start", do: admit("", &engine.StartRequest{Workflow: "staged", ID: "u", Input: ""}), seen: updates("u", 1)},
 		{name: "admit update with start again", do: admit("", &engine.StartRequest{Workflow: "staged", ID: "u", Input: ""}), seen: updates("u", 1), disturb: label("u"), nothing: true},
 		{name: "clear signal", do: func(in *engine.Tx) error { return in.ClearSignal(ctx, "s", "yes", "x", audit) }, seen: waiting(0), disturb: label("s")},

@@ -86,6 +86,9 @@ func (e *Intake) AdmitUpdate(ctx context.Context, r *weft.UpdateRequest) error {
 	}
 	c := &updateCall{UpdateCall: u, intake: e}
 	_, known, err := c.look(ctx)
+	if err == nil && c.standing != nil {
+		return e.Rests(ctx, c.standing...)
+	}
 	if err == nil && !known {
 		err = fmt.Errorf("engine: update %q of workflow %q: %w", r.Update, u.WorkflowID, storage.ErrConflict)
 	}
@@ -96,8 +99,9 @@ func (e *Intake) AdmitUpdate(ctx context.Context, r *weft.UpdateRequest) error {
 type updateCall struct {
 	*run.UpdateCall
 	intake     *Intake
-	changed    <-chan struct{} // receives when there may be an answer
-	generation string          // of the workflow, as it was read first
+	changed    <-chan struct{}     // receives when there may be an answer
+	generation string              // of the workflow, as it was read first
+	standing   []storage.Condition // that what was read last is still so; nil if the update was not there
 }
 
 // ask asks the driver of the run, if this engine executes it, and waits for the answer. nil means that
@@ -184,7 +188,11 @@ func (c *updateCall) look(ctx context.Context) (_ *acceptance.Answer, known bool
 	if wf.Generation != c.generation {
 		return nil, false, fmt.Errorf("%w: %q was purged, and started again, while update %q waited", weft.ErrNotFound, wf.ID, c.Name)
 	}
+	c.standing = nil
 	a, err := acceptance.ReadAnswer(ctx, e.Store, wf.ID, wf.Generation, c.ID)
+	if a != nil {
+		c.standing = []storage.Condition{wf.Unchanged(), storage.Present(keys.Answer(wf.ID, c.ID))}
+	}
 	switch {
 	case err != nil:
 		return nil, false, err
@@ -199,6 +207,9 @@ func (c *updateCall) look(ctx context.Context) (_ *acceptance.Answer, known bool
 		return nil, true, nil
 	}
 	u, err := acceptance.ReadUpdate(ctx, e.Store, wf.ID, wf.Generation, c.ID)
+	if u != nil {
+		c.standing = []storage.Condition{wf.Unchanged(), storage.Present(keys.Update(wf.ID, c.ID))}
+	}
 	switch {
 	case err != nil:
 		return nil, false, err

@@ -74,7 +74,7 @@ var families = map[string]func(id, name, sid string) []byte{
 	"taken":  func(_, name, sid string) []byte { return keys.ControlRate(name, sid) },
 }
 
-// FMT-1, FMT-2, FMT-3, FMT-4, FMT-7, ACT-2, ACT-25, SIG-19: the keys of records.
+// FMT-1, FMT-2, FMT-3, FMT-4, FMT-5, FMT-7, ACT-2, ACT-25, SIG-19: the keys of records.
 func TestKeysAreWhereTheContractSays(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{string(keys.Workflow("order 1")), "wf:order%201"},

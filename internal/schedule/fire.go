@@ -282,7 +282,10 @@ func (s *Schedules) start(ctx context.Context, f *firing) (again bool, _ error) 
 	if err != nil {
 		return false, err
 	}
-	if running != nil && r.Overlap != weft.OverlapAllow {
+	if running != nil && running.ID == o.id { // the schedule was set back to before this time
+		return s.refused(ctx, f)
+	}
+	if running != nil {
 		return s.overlapping(ctx, f, running, unchanged)
 	}
 	p, err := s.prepared(r, o)

@@ -81,19 +81,25 @@ var Names = map[storagetest.Fault]string{
 }
 
 // Every runs the scenario without a fault, and then with each of faults, by default all, at each
-// stride-th call. The first of these calls is drawn, so that in time it is every call. It returns the
-// number of runs.
+// stride-th call. The first of these calls is drawn, so that in time it is every call. It fails if a run has
+// problems, or if no fault was met. It returns the number of runs.
 func Every(t *testing.T, s Store, stride int, scenario func(*World) Scenario, faults ...storagetest.Fault) int {
 	t.Helper()
 	if faults == nil {
 		faults = Faults
 	}
 	calm := play(t, s, scenario, 0, storagetest.None)
-	plays := 1
+	plays, struck := 1, 0
+	for _, problem := range calm.problems {
+		t.Errorf("without a fault: %s", problem)
+	}
 	for call := 1 + rand.IntN(max(1, min(stride, calm.calls))); call <= calm.calls; call += stride {
 		for _, fault := range faults {
 			p := play(t, s, scenario, call, fault)
 			plays++
+			if p.at != "" {
+				struck++
+			}
 			what := fmt.Sprintf("%s call %d of %d (%s)", Names[fault], call, calm.calls, p.at)
 			for _, problem := range p.compare(calm, fault) {
 				t.Errorf("%s: %s", what, problem)
@@ -102,6 +108,9 @@ func Every(t *testing.T, s Store, stride int, scenario func(*World) Scenario, fa
 				return plays
 			}
 		}
+	}
+	if struck == 0 && !t.Failed() {
+		t.Errorf("no fault was met in %d plays of %d calls", plays, calm.calls)
 	}
 	return plays
 }

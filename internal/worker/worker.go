@@ -81,7 +81,9 @@ func (e *Worker) live(ctx context.Context) error {
 	defer l.holdSession(ctx)()
 	err = l.register(ctx)
 	if err == nil {
-		err = l.readFloor(ctx)
+		if err = l.readFloor(ctx); err != nil {
+			l.deregister()
+		}
 	}
 	if err != nil {
 		if l.ctx.Err() != nil || ctx.Err() != nil {
