@@ -71,7 +71,7 @@ var arrows = map[string][]string{
 	"control/internal/records":           {"internal/record", "storage"},
 	"control/internal/keyring":           {".", "control/internal/operation", "control/internal/records", "control/wire", "internal/backoff", "internal/httpheader", "internal/ids", "internal/keys", "internal/lock", "internal/reads", "internal/record", "internal/settle", "storage"},
 	"control/internal/deployments":       {".", "control/internal/operation", "control/wire", "engine", "internal/canon", "internal/deployment", "internal/journal", "internal/keys", "internal/lock", "internal/payload", "internal/record", "internal/run", "internal/stage", "storage"},
-	"control/internal/runs":              {".", "activity", "checkpoint", "control/internal/deployments", "control/internal/operation", "control/wire", "engine", "internal/acceptance", "internal/bulk", "internal/chunks", "internal/inspect", "internal/journal", "internal/ids", "internal/keys", "internal/payload", "internal/run", "internal/stage", "signal", "storage", "stream", "world"},
+	"control/internal/runs":              {".", "activity", "checkpoint", "control/internal/deployments", "control/internal/operation", "control/wire", "engine", "internal/acceptance", "internal/bulk", "internal/chunks", "internal/inspect", "internal/journal", "internal/ids", "internal/keys", "internal/payload", "internal/record", "internal/run", "internal/stage", "signal", "storage", "stream", "world"},
 	"internal/namespace":                 {},
 	"internal/ids":                       {"github.com/oklog/ulid/v2"},
 	"internal/queue":                     {"storage", "internal/backoff", "internal/ids", "internal/keys", "internal/reads", "internal/record", "internal/settle"},

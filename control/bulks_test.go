@@ -137,6 +137,21 @@ func TestBulksAndDamage(t *testing.T) {
 			}
 		}
 	}
+	// A bulk that cannot be read keeps nobody from the others.
+	if err := s.store.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(keys.Bulk("@other/prod/b2"), []byte("damaged"))}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range all {
+		want := 5
+		if key == other {
+			want = 4
+		}
+		for _, order := range []string{"asc", "desc"} {
+			if list := s.call(key, "GET", "/v1/bulks?sortOrder="+order, nil).is(t, 200, "").data(); len(list) != want {
+				t.Errorf("%s, %s: %d bulks are listed, want %d", key, order, len(list), want)
+			}
+		}
+	}
 }
 
 // OPS-10: each operation that HTTP has for one run is one that a bulk can do, and what it could not do is listed with the reason.

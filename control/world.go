@@ -40,7 +40,10 @@ type publishOptions struct {
 	IdempotencyKey *string `json:"idempotencyKey,omitempty"`
 }
 
-var _ operation.Checker = (*publishParams)(nil)
+var (
+	_ operation.Checker      = (*publishParams)(nil)
+	_ operation.Unrepeatable = (*publishParams)(nil)
+)
 
 func (p *publishParams) Check() (issues []operation.Issue) {
 	if p.QueueName == "" {
@@ -53,6 +56,11 @@ func (p *publishParams) Check() (issues []operation.Issue) {
 		issues = append(issues, operation.Issue{Path: "/opts/idempotencyKey", Problem: "must have 1 to 255 bytes without NUL"})
 	}
 	return issues
+}
+
+// InsteadOfAgain is what to do if the outcome is unknown: without an idempotencyKey, a repetition is another message.
+func (*publishParams) InsteadOfAgain() string {
+	return "The message may have been published, and sent again it is another one. Publish messages with opts.idempotencyKey: then the same request can be sent again."
 }
 
 // publishMessage publishes a message to the queue of a deployment, or of the active one. Only an idempotencyKey makes two

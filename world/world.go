@@ -190,7 +190,7 @@ func (w *World) Publish(ctx context.Context, m Message) (Published, error) {
 	if w.refused != nil {
 		return Published{}, w.refused
 	}
-	if err := cbor.Wellformed(m.Body); err != nil {
+	if err := worldhttp.Wellformed(m.Body); err != nil {
 		return Published{}, &Error{Status: http.StatusBadRequest, Code: log.CodeInvalid, Message: "The message is no CBOR: " + err.Error()}
 	}
 	deployment, err := worldhttp.ActiveOr(ctx, m.Deployment, w.deployment)

@@ -153,6 +153,16 @@ func TestPublish(t *testing.T) {
 	_, err = open(t, new(memory.Store), nil).Publish(t.Context(), m)
 	refused(t, err, 409, "no_active_deployment")
 
+	// What a client may send, in depth and in number, may be published in Go.
+	for _, large := range [][]byte{
+		append(bytes.Repeat([]byte{0x81}, 200), 0x00),
+		append([]byte{0x9a, 0, 3, 0, 0}, make([]byte, 3<<16)...),
+	} {
+		if _, err := w.Publish(t.Context(), world.Message{Deployment: "other", QueueName: "q", Body: large}); err != nil {
+			t.Errorf("a message of %d bytes: %v", len(large), err)
+		}
+	}
+
 	tx := stage.New(s)
 	p, err := w.In(tx).Publish(t.Context(), m)
 	if err != nil || !strings.HasPrefix(p.MessageID, "msg_") {

@@ -146,10 +146,14 @@ func (d *decision) event() error {
 	return Invalid("eventType %q is none that can be created", s.Type)
 }
 
-// append appends an event. An event from outside is one that the run could not have foreseen.
+// append appends an event. An event from outside is one that the run could not have foreseen. It is later than all before it, since
+// whoever has seen only those tells by their time that it has not seen this one.
 func (d *decision) append(t EventType, correlation string, v Value, outside bool) *event {
 	s, h := d.state, &d.head
 	h.Seq++
+	if outside {
+		h.Last++
+	}
 	h.Last = max(s.now, h.Last)
 	h.Updated = h.Last
 	e := &event{

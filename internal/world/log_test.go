@@ -450,6 +450,21 @@ func TestWhoHasNotSeenTheLogIsRefused(t *testing.T) {
 	}
 }
 
+// Whoever has seen only what came before an event from outside is told so, also if the server of that event has a clock behind.
+func TestAnEventFromOutsideIsSeenByItsTime(t *testing.T) {
+	now := int64(1767355200000)
+	c := open(t, new(memory.Store), clock(&now))
+	c.begin("wrun_1")
+	c.must("wrun_1", world.HookCreated, "hook_1", fields{"token": "t"})
+	seen := now
+	now -= 50
+	c.must("wrun_1", world.HookReceived, "hook_1", fields{"payload": 1})
+	next := func(r *world.Request) { r.StateUpdatedAt = seen }
+	c.refused(412, "from outside", "wrun_1", world.StepCreated, "step_1", fields{"stepName": "pay", "input": 1}, next)
+	seen++
+	c.must("wrun_1", world.StepCreated, "step_1", fields{"stepName": "pay", "input": 1}, next)
+}
+
 // A resume with an id is received once.
 func TestAResumeIsReceivedOnce(t *testing.T) {
 	c := open(t, new(memory.Store))

@@ -41,7 +41,7 @@ func (s *server) write(c *call) (any, error) {
 
 func (s *server) closeStream(c *call) (any, error) {
 	var in streamCall
-	if err := c.into(&in); err != nil {
+	if err := c.with(few, &in); err != nil {
 		return nil, err
 	}
 	return struct{}{}, s.Streams.CloseStream(c, in.RunID, in.Name)
@@ -118,7 +118,7 @@ func (s *server) follow(rw http.ResponseWriter, r *http.Request, give func(first
 		return 0, err
 	}
 	var in streamCall
-	if err := c.into(&in); err != nil {
+	if err := c.with(few, &in); err != nil {
 		return 0, err
 	}
 	if in.StartIndex != float64(int64(in.StartIndex)) {

@@ -46,6 +46,9 @@ const (
 	maxDepth      = 1000
 )
 
+// Wellformed returns an error if b is not one value in CBOR, within the limits of all that a client sends.
+func Wellformed(b []byte) error { return decoder.Wellformed(b) }
+
 // FromJSON returns JSON as CBOR, with the keys of objects in their order.
 func FromJSON(text []byte) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(text))

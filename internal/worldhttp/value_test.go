@@ -83,7 +83,7 @@ func TestTooManyItemsAreNotDecoded(t *testing.T) {
 		begin := slices.Concat([]byte{0xa1}, text("data"), []byte{0xa2}, text("eventType"), text("run_created"), text("eventData"),
 			[]byte{0xa3}, text("workflowName"), text("order"), text("deploymentId"), text("blue"), text("attributes"), headers)
 		for path, body := range map[string][]byte{
-			"queue/settle": in(many(0xa0), "settlements"), "streams/write": in(many(0x60), "chunks"), "queue/publish": in(headers, "opts", "headers"), "events/create": create, "events/create?begin": begin,
+			"queue/settle": in(many(0xa0), "settlements"), "streams/write": in(many(0x60), "chunks"), "streams/close": in(many(0x60), "chunks"), "streams/read": in(many(0x60), "chunks"), "queue/publish": in(headers, "opts", "headers"), "events/create": create, "events/create?begin": begin,
 		} {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-go/weft/internal/bulk"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
@@ -269,6 +270,10 @@ func listBulks(ctx context.Context, c *call, p *listBulksParams) (operation.Answ
 			return b, false, nil
 		}
 		r, err := bulk.Open(e)
+		if record.Damaged(err) { // it must not keep a reader from all that comes then
+			c.Log.Error("a bulk cannot be read; it is passed over", "key", string(e.Key), "error", err)
+			return b, false, nil
+		}
 		if err != nil {
 			return b, false, err
 		}

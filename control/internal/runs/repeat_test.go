@@ -15,6 +15,7 @@ func TestWhatIsNotRepeated(t *testing.T) {
 		{&updateParams{UpdateID: &id}, false},
 		{&hookParams{}, true},
 		{&hookParams{ResumeID: &id}, false},
+		{&resetParams{}, true},
 	} {
 		if got := c.params.InsteadOfAgain(); (got != "") != c.twice {
 			t.Errorf("%+v: %q", c.params, got)

@@ -70,6 +70,7 @@ var (
 	_ operation.Checker      = (*valueParams)(nil)
 	_ operation.Checker      = (*valuesParams)(nil)
 	_ operation.Unrepeatable = (*hookParams)(nil)
+	_ operation.Unrepeatable = (*resetParams)(nil)
 	_ operation.Unrepeatable = (*sendParams)(nil)
 	_ operation.Unrepeatable = (*updateParams)(nil)
 )
@@ -410,6 +411,11 @@ type resetParams struct {
 }
 
 func (p *resetParams) Check() []operation.Issue { return operation.CheckReason(nil, p.Reason) }
+
+// InsteadOfAgain is what to do if the outcome is unknown: a repetition takes the run back from where it has got to.
+func (*resetParams) InsteadOfAgain() string {
+	return "The run may have been reset, and a repetition takes it back again. Look at the history of the run. Send an Idempotency-Key: then the same request can be sent again."
+}
 
 // resetRun takes a run back to before an operation of its history.
 func resetRun(ctx context.Context, c *call, p *resetParams) (operation.Answer, error) {
