@@ -107,8 +107,9 @@ func (s *Store) read(ctx context.Context, call func(context.Context) error) erro
 	inner, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
+	limit := silence
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
-		err := s.ask(inner, silence, call)
+		err := s.ask(inner, limit, call)
 		why := over(ctx)
 		switch {
 		case err == nil:
@@ -119,6 +120,9 @@ func (s *Store) read(ctx context.Context, call func(context.Context) error) erro
 			return errors.Join(why, err)
 		case inner.Err() != nil || !away(err) && !renewed(err):
 			return err
+		}
+		if code(err) == codes.DeadlineExceeded { // a member may need longer for a range that is long
+			limit *= 2
 		}
 		select {
 		case <-inner.Done():
