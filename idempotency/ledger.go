@@ -145,6 +145,8 @@ type core struct {
 	turn  chan struct{} // has a token while one of them takes a claim back
 	takes atomic.Bool   // the store has taken a claim back since a commit of it failed
 
+	behind atomic.Pointer[[]byte] // where the next sweep begins, behind several keys that the store could not read; nil: at the first key
+
 	mu      sync.Mutex // guards the fields below
 	closed  bool
 	calls   sync.WaitGroup // Add only while closed is false

@@ -414,6 +414,28 @@ func TestSweepPassesOverWhatTheStoreCannotRead(t *testing.T) {
 	})
 }
 
+// Several keys in a row that the store cannot read end a sweep, and the next one goes on behind them.
+func TestSweepGoesOnBehindWhatTheStoreCannotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newWatched()
+		claims := map[string]bool{}
+		l := opens(t, &spoiled{s, func(key []byte) bool { return claims[string(key)] }}, nil, nil)
+		for i := range 7 {
+			ended(nil).Do(t.Context(), l, keyNumber(i), 1)
+			time.Sleep(time.Second)
+		}
+		for i := range 4 {
+			k := keyNumber(i)
+			claims[string(entry.Key(k).Place(k.Hash()))] = true
+		}
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		if n := count(t, s, "idem:"); n != 4 {
+			t.Errorf("%d left, want the four that cannot be read", n)
+		}
+	})
+}
+
 // A spoiled store cannot read some keys.
 type spoiled struct {
 	*watched

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"sync"
@@ -72,6 +73,8 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 				l.config.Logger.Error("idempotency: a key that is due cannot be forgotten", "key", string(expiring[i]), "error", f.err)
 				continue
 			case failures.End(ctx, expiring[i], f.err):
+				behind := append(bytes.Clone(expiring[i]), 0)
+				l.behind.Store(&behind)
 				return failures.First
 			case f.err != nil || f.change == nil:
 				continue
@@ -84,7 +87,11 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 		return nil
 	}
 	scan := func() error {
-		for e, err := range storage.All(ctx, l.store, keys.ClaimsExpiredAt(now)) {
+		past := keys.ClaimsExpiredAt(now)
+		if behind := l.behind.Swap(nil); behind != nil {
+			past.Start = *behind
+		}
+		for e, err := range storage.All(ctx, l.store, past) {
 			if err != nil {
 				return err
 			}
