@@ -878,30 +878,35 @@ func TestCursorAheadOfTheClock(t *testing.T) {
 	})
 }
 
-// A time whose workflow is already running has come again, because the schedule was set back to before it: that workflow is the one that is
-// due, and not the one before, whatever Overlap says.
+// Times come again, because the schedule was set back to before them, and the workflow of the last of them is running: that is not the
+// workflow before any of them, whatever Overlap says.
 func TestTimeOfARunningWorkflowComesAgain(t *testing.T) {
 	for _, overlap := range []engine.Overlap{engine.OverlapSkip, engine.OverlapWait, engine.OverlapCancel, engine.OverlapTerminate} {
 		virtual(t, func(t *testing.T) {
 			s := new(memory.Store)
-			long := flow("long", func(run *engine.Run) (string, error) { return "", run.Sleep(100 * time.Minute) })
+			long := flow("long", func(run *engine.Run) (string, error) {
+				if at, _ := run.Nominal(); at.Equal(midnight.Add(time.Hour)) {
+					return "", nil
+				}
+				return "", run.Sleep(5 * time.Hour)
+			})
 			var ahead wall
-			ahead.jump(70 * time.Minute)
+			ahead.jump(130 * time.Minute)
 			early := bootAt(t, s, &ahead, long, leases)
-			putSchedule(t, made(t, s), hourly(long, func(s *engine.Schedule) { s.Overlap = overlap }))
+			putSchedule(t, made(t, s), hourly(long, func(s *engine.Schedule) { s.Overlap, s.Missed = overlap, engine.MissedAll }))
 			time.Sleep(15 * time.Second)
 			early.kill()
 			p := boot(t, s, long, rareLeases)
 			time.Sleep(10 * time.Second)
-			equal(t, string(overlap)+": started early", scheduled(t, p.Engine), []string{at(time.Hour)})
+			equal(t, string(overlap)+": started early", scheduled(t, p.Engine), []string{at(time.Hour), at(2 * time.Hour)})
 			if err := p.ResumeSchedule(ctx, "report", audit); err != nil {
 				t.Fatal(err)
 			}
 			equal(t, "next", scheduleOf(t, p.Engine).Next.UTC(), midnight.Add(time.Hour))
-			time.Sleep(70 * time.Minute)
+			time.Sleep(130 * time.Minute)
 			i := scheduleOf(t, p.Engine)
-			equal(t, string(overlap)+": status, started, skipped", fmt.Sprintf("%s %d %d", describe(t, p, "report@"+at(time.Hour)).Status, i.Started, i.Skipped), "running 1 0")
-			equal(t, string(overlap)+": next", i.Next.UTC(), midnight.Add(2*time.Hour))
+			equal(t, string(overlap)+": status, started, skipped", fmt.Sprintf("%s %d %d", describe(t, p, "report@"+at(2*time.Hour)).Status, i.Started, i.Skipped), "running 2 0")
+			equal(t, string(overlap)+": next", i.Next.UTC(), midnight.Add(3*time.Hour))
 		})
 	}
 }

@@ -283,13 +283,13 @@ func TestTransactionsLeaveTurns(t *testing.T) {
 		p := boot(t, transacting{fresh(t)}, wf)
 		h := start(t, wf, p, "o", "")
 		time.Sleep(30*time.Second + time.Millisecond)
-		if got, err := ask.Call(ctx, p, "o", "", nil); err != nil || got > 33 {
-			t.Errorf("after 30 transactions: %d, %v", got, err)
+		if got, err := ask.Call(ctx, p, "o", "", nil); err != nil || got < 27 || got > 33 {
+			t.Errorf("after 30 seconds: %d transactions, %v", got, err)
 		}
 		var timer, all int
 		got := result(t, h)
-		if n, _ := fmt.Sscanf(got, "true, %d with the timer, %d in all", &timer, &all); n != 2 || timer > 63 || all > 123 {
-			t.Errorf("got %q, want no more than about 60 and 120", got)
+		if n, _ := fmt.Sscanf(got, "true, %d with the timer, %d in all", &timer, &all); n != 2 || timer < 57 || timer > 63 || all < 117 || all > 123 {
+			t.Errorf("got %q, want about 60 and 120", got)
 		}
 		p.stop(t)
 	})

@@ -151,8 +151,7 @@ func (l *Ledger) forgetting(ctx context.Context, expiring []byte) (*entry.Change
 		return c, err
 	}
 	src, err := readSource(ctx, l.store, tenant, sourceType, e.OrderSource)
-	switch {
-	case err != nil || src.Hash != hash:
+	if err != nil || src.Hash != hash {
 		return c, err
 	}
 	if slot, err := l.inSlot(ctx, tenant, sourceType, src); err != nil || slot != nil {
@@ -165,8 +164,12 @@ func (l *Ledger) forgetting(ctx context.Context, expiring []byte) (*entry.Change
 func (l *Ledger) dropAsked() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	keep := 7 * 24 * time.Hour
+	if len(l.asked) > 100_000 { // they take memory
+		keep = time.Hour
+	}
 	for hash, a := range l.asked {
-		if time.Since(a.next) > 7*24*time.Hour {
+		if time.Since(a.next) > keep {
 			delete(l.asked, hash)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 
 // A Wrapper is a store that wraps another, to count, log or inject faults. A
 // wrapper that changes values must not claim ConditionalBatch, unless it compares
-// the changed bytes. It must be a Transactor itself, which changes the values too or refuses
-// with errors.ErrUnsupported: otherwise As finds that of the store that it wraps.
+// the changed bytes. If the store that it wraps is a Transactor, it must be one itself, which changes the
+// values too: otherwise As finds that of the wrapped store.
 type Wrapper interface {
 	Storage
 	Unwrap() Storage

@@ -282,8 +282,8 @@ func (s *Schedules) start(ctx context.Context, f *firing) (again bool, _ error) 
 	if err != nil {
 		return false, err
 	}
-	if running != nil && running.ID == o.id { // the schedule was set back to before this time
-		return s.refused(ctx, f)
+	if running != nil && !o.nominal.IsZero() && r.Last.Nominal >= journal.Micro(o.nominal) {
+		return s.passOver(ctx, f, unchanged)
 	}
 	if running != nil {
 		return s.overlapping(ctx, f, running, unchanged)
@@ -354,6 +354,15 @@ func (s *Schedules) lastOf(ctx context.Context, r *Record, starting string) (run
 		unchanged = storage.Batch{}
 	}
 	return running, unchanged, nil
+}
+
+// passOver does nothing at a time that the schedule has dealt with before: it was set back, and the workflow that runs is that of this
+// time or of a later one. It reports whether to decide again.
+func (s *Schedules) passOver(ctx context.Context, f *firing, unchanged storage.Batch) (again bool, err error) {
+	next := f.passed()
+	next.done(f.calendar, f.step.start)
+	next.look(f.calendar)
+	return s.commit(ctx, f.record, next, f.entry, unchanged)
 }
 
 // overlapping does what Overlap says while the workflow before is running. It reports whether to

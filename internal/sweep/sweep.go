@@ -109,7 +109,7 @@ func Every(t *testing.T, s Store, stride int, scenario func(*World) Scenario, fa
 			}
 		}
 	}
-	if struck == 0 && !t.Failed() {
+	if struck == 0 && !t.Failed() && play(t, s, scenario, 1, faults[0]).at == "" { // not only because plays differ, and the draw is late
 		t.Errorf("no fault was met in %d plays of %d calls", plays, calm.calls)
 	}
 	return plays

@@ -150,7 +150,7 @@ func (s *Store) createBucket() error {
 }
 
 // create creates the file if it does not exist. It writes a temporary file and links it to
-// path when it is complete, so that a crash leaves no partial file.
+// path when it is complete, so that a crash leaves no partial file where there are hard links.
 func create(path string, bucket []byte) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -70,13 +70,13 @@ func (s *Store) settle(c *session, g []*ticket) {
 // try applies g in one transaction. If it returns nil, every ticket is answered or
 // skipped.
 func (c *session) try(g []*ticket) error {
+	for _, t := range g {
+		t.skipped = false // by an earlier try, in a larger group
+	}
 	if c.conn == nil {
 		if err := c.connect(context.Background()); err != nil {
 			return &lostError{fmt.Errorf("connect: %w", err)}
 		}
-	}
-	for _, t := range g {
-		t.skipped = false // by an earlier try, in a larger group
 	}
 	conn := c.conn.PgConn()
 	p := conn.StartPipeline(context.Background())

@@ -27,6 +27,7 @@ const patience = 15 * time.Second
 // toLane moves a skipped t to a lane. It returns false if the store is closed or t's caller
 // no longer waits. Its caller holds queue.mu.
 func (s *Store) toLane(t *ticket) bool {
+	t.skipped = false
 	if s.queue.closed || t.left {
 		t.err = errWithdrawn
 		if s.queue.closed {

@@ -107,8 +107,8 @@ const (
 	statementTimeout = 10 * time.Second
 	roundTripTimeout = 12 * time.Second
 
-	// urgentTimeout is the limit of a round trip of an urgent batch, and less than a third of a lease: the connection may be
-	// dead without a sign of it. Then there is time to try again on another one.
+	// urgentTimeout is the longest limit of a round trip of an urgent batch: the connection may be dead without a sign of it, and
+	// then there must be time to try again on another one before the lease ends. See commitUrgent.
 	urgentTimeout = 4 * time.Second
 
 	// groupLockTimeout is how long an insert of a group waits for another
@@ -215,6 +215,10 @@ func (s *Store) commitUrgent(ctx context.Context, t *ticket) error {
 	}
 	if err := s.queue.hold(t); err != nil {
 		return err
+	}
+	c.limit = urgentTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		c.limit = min(urgentTimeout, max(time.Until(deadline)/2, time.Second))
 	}
 	s.settle(c, []*ticket{t})
 	<-t.woken

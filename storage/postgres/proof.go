@@ -104,8 +104,11 @@ func (p *proving) begin(ctx context.Context, conn *pgx.Conn, name string, silenc
 // direct reports whether the server sees the client where it is. A translation of addresses often keeps the port.
 func direct(local net.Addr, host *string, port *int) bool {
 	at, ok := local.(*net.TCPAddr)
-	if !ok || host == nil || port == nil {
-		return !ok && local.Network() == "unix" && host == nil && port == nil
+	if !ok {
+		return local != nil && local.Network() == "unix" && host == nil && port == nil
+	}
+	if host == nil || port == nil {
+		return false
 	}
 	seen, err := netip.ParseAddr(*host)
 	return err == nil && seen.Unmap() == at.AddrPort().Addr().Unmap().WithZone("") && *port == at.Port
@@ -128,6 +131,9 @@ func (p *proving) hold(ctx context.Context) {
 		if err == nil && ctx.Err() == nil {
 			late := time.AfterFunc(connectTimeout, lose)
 			err = p.conn.Ping(ctx) // to give it up would be to close the connection
+			if err != nil && ctx.Err() != nil {
+				p.conn.PgConn().Conn().Close() // else pgconn still waits for the answer
+			}
 			if !late.Stop() {
 				break
 			}

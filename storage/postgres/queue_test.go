@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -66,6 +67,25 @@ func TestWithdrawnUrgentBatch(t *testing.T) {
 	})
 }
 
+// A batch that was skipped, and has then waited in a lane for too long, is answered.
+func TestSkippedBatchIsLateInItsLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Store{queue: newQueue()}
+		x := s.tickets.get(storage.Batch{Ops: []storage.Op{storage.Put([]byte("k"), nil)}})
+		if err := s.enter(x); err != nil {
+			t.Fatal(err)
+		}
+		g := s.next(nil)
+		x.skipped, x.since = true, x.since.Add(-patience-time.Second)
+		s.finish(g, nil)
+		if <-x.woken; x.err != errBusy {
+			t.Errorf("got %v, want errBusy", x.err)
+		}
+		s.queue.shut()
+		s.running.Wait()
+	})
+}
+
 // Only a batch that was judged is told the size of its group, and only those count.
 func TestGroupHasTheJudgedOnly(t *testing.T) {
 	s := &Store{queue: newQueue()}
@@ -109,6 +129,7 @@ func TestDirect(t *testing.T) {
 		{&net.UnixAddr{Net: "unix"}, nil, nil, true},
 		{&net.UnixAddr{Net: "unix"}, text("127.0.0.1"), number(4711), false},
 		{&net.IPAddr{IP: net.IPv4(10, 0, 0, 7)}, nil, nil, false},
+		{nil, nil, nil, false},
 	} {
 		if got := direct(c.local, c.host, c.port); got != c.want {
 			t.Errorf("%v: got %t, want %t", c, got, c.want)

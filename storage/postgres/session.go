@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,10 +16,11 @@ import (
 type session struct {
 	store       *Store
 	lockTimeout time.Duration
-	waits       bool      // it waits for rows locked by others instead of skipping them
-	urgent      bool      // it applies urgent batches, for which no notifications are sent: lease renewals would wake all engines
-	conn        *pgx.Conn // nil: not connected
-	used        time.Time // time of the last use
+	waits       bool          // it waits for rows locked by others instead of skipping them
+	urgent      bool          // it applies urgent batches, for which no notifications are sent: lease renewals would wake all engines
+	limit       time.Duration // of a round trip; zero: roundTripTimeout
+	conn        *pgx.Conn     // nil: not connected
+	used        time.Time     // time of the last use
 	stmts       [prepared]*pgconn.StatementDescription
 
 	// Reused to save allocations.
@@ -138,11 +140,7 @@ const atOnce = 16 << 10
 // middle of a message sequence it would wait forever for the rest if this process were
 // suspended. So if the calls may be sent in several pieces, each is followed by a Sync.
 func (c *session) do(p *pgconn.Pipeline, calls []call) (int, error) {
-	limit := roundTripTimeout
-	if c.urgent {
-		limit = urgentTimeout
-	}
-	c.conn.PgConn().Conn().SetDeadline(time.Now().Add(limit))
+	c.conn.PgConn().Conn().SetDeadline(time.Now().Add(cmp.Or(c.limit, roundTripTimeout)))
 	size := 0
 	for i := range calls {
 		for _, a := range calls[i].args {
