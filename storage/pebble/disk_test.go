@@ -903,6 +903,60 @@ func TestTablesOfASealedDiskStay(t *testing.T) {
 	}
 }
 
+// A flush that has no room removes its own tables, and none of an earlier flush, which the manifest has by then.
+func TestTablesOfTheManifestStay(t *testing.T) {
+	const earlier, table, manifest = "/store/000009.sst", "/store/000010.sst", "/store/MANIFEST-000001"
+	for _, again := range []bool{false, true} { // written to the manifest that there is, or to another one
+		memory := newMemory()
+		var full atomic.Bool
+		d := newDisk(&tap{memory, func(what string) error {
+			if full.Load() && strings.HasPrefix(what, "write") {
+				return syscall.ENOSPC
+			}
+			return nil
+		}}, "/store", nil)
+		create := func(name string) vfs.File {
+			f, err := d.Create(name, "pebble-memtable-flush")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f
+		}
+		write := func(f vfs.File, at int64) {
+			var err error
+			if at == 0 {
+				_, err = f.Write([]byte("1"))
+			} else {
+				_, err = f.WriteAt([]byte("1"), at)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var log vfs.File
+		if again {
+			log = create(manifest)
+			write(log, 0)
+		}
+		write(create(earlier), 0)
+		if log == nil {
+			log = create(manifest)
+			write(log, 0)
+		} else {
+			write(log, 1)
+		}
+		f := create(table)
+		full.Store(true)
+		if _, err := f.Write([]byte("1")); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("got %v, want ENOSPC", err)
+		}
+		_, err := memory.Stat(earlier)
+		if _, gone := memory.Stat(table); err != nil || gone == nil {
+			t.Errorf("again %t: the earlier table %v, and that of the flush %v", again, err, gone)
+		}
+	}
+}
+
 // No other database may be opened in the folder while a file is created in it that may have the name of one of its own.
 func TestNothingIsCreatedInASealedDisk(t *testing.T) {
 	const table = "/store/000009.sst"
