@@ -891,10 +891,12 @@ func TestTimeOfARunningWorkflowComesAgain(t *testing.T) {
 				return "", run.Sleep(5 * time.Hour)
 			})
 			var ahead wall
-			ahead.jump(130 * time.Minute)
 			early := bootAt(t, s, &ahead, long, leases)
 			putSchedule(t, made(t, s), hourly(long, func(s *engine.Schedule) { s.Overlap, s.Missed = overlap, engine.MissedAll }))
-			time.Sleep(15 * time.Second)
+			for range 2 {
+				ahead.jump(time.Hour + time.Minute)
+				time.Sleep(15 * time.Second)
+			}
 			early.kill()
 			p := boot(t, s, long, rareLeases)
 			time.Sleep(10 * time.Second)

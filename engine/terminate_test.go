@@ -56,9 +56,9 @@ var (
 	forgotten = flow("endless", func(run *engine.Run) (string, error) { return yes.Receive(run) }) // another release of endless
 )
 
-// hanging is a workflow whose activity ends only with its context.
-func (c *terminable) hanging() *engine.Workflow[string, string] {
-	act := &activity.Activity[string, string]{
+// hang is an activity that ends only with its context.
+func (c *terminable) hang() *activity.Activity[string, string] {
+	return &activity.Activity[string, string]{
 		Name:           "hang",
 		Timeout:        decade,
 		IdempotencyKey: func(s string) string { return "key" },
@@ -73,6 +73,11 @@ func (c *terminable) hanging() *engine.Workflow[string, string] {
 			return "done after all", nil
 		},
 	}
+}
+
+// hanging is a workflow that has such an activity.
+func (c *terminable) hanging() *engine.Workflow[string, string] {
+	act := c.hang()
 	return flow("hanging", func(run *engine.Run) (string, error) { return act.Do(run, "") })
 }
 
@@ -139,7 +144,12 @@ var terminables = map[string]func(c *terminable){
 	},
 	"its function blocks": func(c *terminable) {
 		c.release = make(chan struct{})
-		blocks := flow("endless", func(*engine.Run) (string, error) {
+		act := c.hang()
+		blocks := flow("endless", func(run *engine.Run) (string, error) {
+			act.Go(run, "")
+			if err := run.Sleep(time.Second); err != nil {
+				return "", err
+			}
 			<-c.release
 			return "", nil
 		})
