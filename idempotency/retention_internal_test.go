@@ -419,15 +419,17 @@ func TestSweepGoesOnBehindWhatTheStoreCannotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newWatched()
 		claims := map[string]bool{}
-		l := opens(t, &spoiled{s, func(key []byte) bool { return claims[string(key)] }}, nil, nil)
-		for i := range 7 {
-			ended(nil).Do(t.Context(), l, keyNumber(i), 1)
-			time.Sleep(time.Second)
-		}
 		for i := range 4 {
 			k := keyNumber(i)
 			claims[string(entry.Key(k).Place(k.Hash()))] = true
 		}
+		var bad atomic.Bool
+		l := opens(t, &spoiled{s, func(key []byte) bool { return bad.Load() && claims[string(key)] }}, nil, nil)
+		for i := range 7 {
+			ended(nil).Do(t.Context(), l, keyNumber(i), 1)
+			time.Sleep(time.Second)
+		}
+		bad.Store(true)
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
 		if n := count(t, s, "idem:"); n != 4 {
