@@ -282,10 +282,11 @@ func (s *Schedules) start(ctx context.Context, f *firing) (again bool, _ error) 
 	if err != nil {
 		return false, err
 	}
-	if running != nil && !o.nominal.IsZero() && r.Last.Nominal >= journal.Micro(o.nominal) {
-		return s.passOver(ctx, f, unchanged)
-	}
-	if running != nil {
+	switch {
+	case running == nil:
+	case !o.nominal.IsZero() && r.Last.Nominal >= journal.Micro(o.nominal):
+		return s.passOver(ctx, f, 0, unchanged) // the schedule was set back, and the workflow that runs is of this time or of a later one
+	default:
 		return s.overlapping(ctx, f, running, unchanged)
 	}
 	p, err := s.prepared(r, o)
@@ -356,11 +357,11 @@ func (s *Schedules) lastOf(ctx context.Context, r *Record, starting string) (run
 	return running, unchanged, nil
 }
 
-// passOver does nothing at a time that the schedule has dealt with before: it was set back, and the workflow that runs is that of this
-// time or of a later one. It reports whether to decide again.
-func (s *Schedules) passOver(ctx context.Context, f *firing, unchanged storage.Batch) (again bool, err error) {
+// passOver starts nothing at the time of f, and counts so many skips. It reports whether to decide again.
+func (s *Schedules) passOver(ctx context.Context, f *firing, skips int64, unchanged storage.Batch) (again bool, err error) {
 	next := f.passed()
 	next.done(f.calendar, f.step.start)
+	next.Skips += skips
 	next.look(f.calendar)
 	return s.commit(ctx, f.record, next, f.entry, unchanged)
 }
@@ -378,11 +379,7 @@ func (s *Schedules) overlapping(ctx context.Context, f *firing, running *journal
 	})
 	switch r.Overlap {
 	case weft.OverlapSkip:
-		next := f.passed()
-		next.done(f.calendar, f.step.start)
-		next.Skips++
-		next.look(f.calendar)
-		return s.commit(ctx, r, next, f.entry, unchanged)
+		return s.passOver(ctx, f, 1, unchanged)
 	case weft.OverlapCancel:
 		if running.Cancel == nil {
 			return s.asked(ctx, f, a.Change(ctx, running.ID, a.Cancellation(running.ID, nil, by)))
