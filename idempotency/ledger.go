@@ -140,11 +140,11 @@ type core struct {
 	end        context.CancelFunc
 	background sync.WaitGroup
 
-	owing  atomic.Int64           // bytes of results that the store has not taken yet
-	debts  atomic.Int64           // how many in the background have something to write
-	turn   chan struct{}          // has a token while one of them takes a claim back
-	takes  atomic.Bool            // the store has taken a claim back since a commit of it failed
-	behind atomic.Pointer[[]byte] // where the next sweep begins, behind several keys that the store could not read; nil: at the first key
+	owing atomic.Int64  // bytes of results that the store has not taken yet
+	debts atomic.Int64  // how many in the background have something to write
+	turn  chan struct{} // has a token while one of them takes a claim back
+	takes atomic.Bool   // the store has taken a claim back since a commit of it failed
+	swept reads.Places  // of the keys that are due
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool

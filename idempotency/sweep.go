@@ -1,7 +1,6 @@
 package idempotency
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"sync"
@@ -65,6 +64,7 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 		due, size = append(due, c.Batch), storage.Size{Ops: size.Ops + s.Ops, Bytes: size.Bytes + s.Bytes}
 		return nil
 	}
+	past := keys.ClaimsExpiredAt(now)
 	expiring, failures := [][]byte(nil), reads.Failures{First: err}
 	judge := func() error {
 		for i, f := range l.forgettingAll(ctx, expiring) {
@@ -73,8 +73,7 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 				l.config.Logger.Error("idempotency: a key that is due cannot be forgotten", "key", string(expiring[i]), "error", f.err)
 				continue
 			case failures.End(ctx, expiring[i], f.err):
-				behind := append(bytes.Clone(expiring[i]), 0)
-				l.behind.Store(&behind)
+				l.swept.Leave(past, expiring[i])
 				return failures.First
 			case f.err != nil || f.change == nil:
 				continue
@@ -87,11 +86,7 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 		return nil
 	}
 	scan := func() error {
-		past := keys.ClaimsExpiredAt(now)
-		if behind := l.behind.Swap(nil); behind != nil {
-			past.Start = *behind
-		}
-		for e, err := range storage.All(ctx, l.store, past) {
+		for e, err := range storage.All(ctx, l.store, l.swept.GoOn(past)) {
 			if err != nil {
 				return err
 			}

@@ -40,21 +40,30 @@ type Places struct {
 // Each calls f with each entry of r until Failures.End. It returns the first error. If several in a row have failed, the next call with
 // the same start begins behind them, and the one after that at the start again.
 func (p *Places) Each(ctx context.Context, s storage.Storage, r storage.Range, f func(storage.Entry) error) error {
-	start := string(r.Start)
-	if place, ok := p.behind.LoadAndDelete(start); ok {
-		r.Start = place.([]byte)
-	}
 	var failures Failures
-	for e, err := range storage.All(ctx, s, r) {
+	for e, err := range storage.All(ctx, s, p.GoOn(r)) {
 		if err != nil {
 			return err
 		}
 		if failures.End(ctx, e.Key, f(e)) {
-			p.behind.Store(start, append(e.Key, 0))
+			p.Leave(r, e.Key)
 			break
 		}
 	}
 	return failures.First
+}
+
+// GoOn returns what of r comes behind the place at which Leave has left it, once: then all of r.
+func (p *Places) GoOn(r storage.Range) storage.Range {
+	if place, ok := p.behind.LoadAndDelete(string(r.Start)); ok {
+		r.Start = place.([]byte)
+	}
+	return r
+}
+
+// Leave notes that r, or another range with the same start, is gone on with behind key.
+func (p *Places) Leave(r storage.Range, key []byte) {
+	p.behind.Store(string(r.Start), append(bytes.Clone(key), 0))
 }
 
 // First returns what read finds in the first key of r that it can read, or false if there is none. It calls unreadable with the keys
