@@ -86,9 +86,6 @@ func (e *Intake) AdmitUpdate(ctx context.Context, r *weft.UpdateRequest) error {
 	}
 	c := &updateCall{UpdateCall: u, intake: e}
 	_, known, err := c.look(ctx)
-	if err == nil && c.standing != nil {
-		return e.Rests(ctx, c.standing...)
-	}
 	if err == nil && !known {
 		err = fmt.Errorf("engine: update %q of workflow %q: %w", r.Update, u.WorkflowID, storage.ErrConflict)
 	}
@@ -99,9 +96,8 @@ func (e *Intake) AdmitUpdate(ctx context.Context, r *weft.UpdateRequest) error {
 type updateCall struct {
 	*run.UpdateCall
 	intake     *Intake
-	changed    <-chan struct{}     // receives when there may be an answer
-	generation string              // of the workflow, as it was read first
-	standing   []storage.Condition // that what was read last is still so; nil if the update was not there
+	changed    <-chan struct{} // receives when there may be an answer
+	generation string          // of the workflow, as it was read first
 }
 
 // ask asks the driver of the run, if this engine executes it, and waits for the answer. nil means that
@@ -188,28 +184,21 @@ func (c *updateCall) look(ctx context.Context) (_ *acceptance.Answer, known bool
 	if wf.Generation != c.generation {
 		return nil, false, fmt.Errorf("%w: %q was purged, and started again, while update %q waited", weft.ErrNotFound, wf.ID, c.Name)
 	}
-	c.standing = nil
 	a, err := acceptance.ReadAnswer(ctx, e.Store, wf.ID, wf.Generation, c.ID)
-	if a != nil {
-		c.standing = []storage.Condition{wf.Unchanged(), storage.Present(keys.Answer(wf.ID, c.ID))}
-	}
 	switch {
 	case err != nil:
 		return nil, false, err
 	case a != nil && !a.Same(c.Name, c.Digest):
 		return nil, false, c.mismatch()
 	case a != nil && a.State != acceptance.Accepted:
-		return a, true, nil
+		return a, true, e.Rests(ctx, wf.Unchanged(), storage.Present(keys.Answer(wf.ID, c.ID)))
 	case a != nil && wf.Status.Terminal():
 		return nil, false, c.over(ctx, wf, c.terminated(wf))
 	case a != nil:
 		waitsFor(ctx, "the run to answer it")
-		return nil, true, nil
+		return nil, true, e.Rests(ctx, wf.Unchanged(), storage.Present(keys.Answer(wf.ID, c.ID)))
 	}
 	u, err := acceptance.ReadUpdate(ctx, e.Store, wf.ID, wf.Generation, c.ID)
-	if u != nil {
-		c.standing = []storage.Condition{wf.Unchanged(), storage.Present(keys.Update(wf.ID, c.ID))}
-	}
 	switch {
 	case err != nil:
 		return nil, false, err
@@ -219,7 +208,7 @@ func (c *updateCall) look(ctx context.Context) (_ *acceptance.Answer, known bool
 		return nil, false, c.over(ctx, wf, &weft.TerminalError{WorkflowID: wf.ID, Status: wf.Status})
 	case u != nil:
 		waitsFor(ctx, "the run to accept it, which it does if its function handles such updates")
-		return nil, true, nil
+		return nil, true, e.Rests(ctx, wf.Unchanged(), storage.Present(keys.Update(wf.ID, c.ID)))
 	}
 	known, err = c.admit(ctx, wf)
 	return nil, known, err
