@@ -214,6 +214,36 @@ func TestTerminate(t *testing.T) {
 	}
 }
 
+// An engine whose function blocks notices that another has terminated the run, also if the entry that was to wake it is lost.
+func TestTerminateWithoutAWake(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		c := &terminable{t: t, s: fresh(t)}
+		terminables["its function blocks"](c)
+		time.Sleep(time.Minute)
+		other := made(t, wakeless{c.s}, leases)
+		defer other.Close()
+		if err := other.Terminate(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if cause := c.cause.Load(); cause == nil || !errors.Is(*cause, activity.ErrTerminated) {
+			t.Errorf("the attempt ended with %v, want ErrTerminated", cause)
+		}
+		close(c.release)
+		c.p.stop(t)
+	})
+}
+
+// A wakeless store loses what wakes engines.
+type wakeless struct{ storage.Storage }
+
+func (w wakeless) Unwrap() storage.Storage { return w.Storage }
+
+func (w wakeless) Commit(ctx context.Context, b storage.Batch) error {
+	b.Ops = slices.DeleteFunc(slices.Clone(b.Ops), func(o storage.Op) bool { return bytes.HasPrefix(o.Key, keys.Wakes().Start) })
+	return w.Storage.Commit(ctx, b)
+}
+
 // The engine that terminates its own run does not wait until it notices that the function blocks.
 func TestTerminateOfAFunctionThatBlocks(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
