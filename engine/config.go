@@ -56,10 +56,10 @@ type Config struct {
 	MaxRunsInMemory int
 
 	// MaxActivities is the maximum number of attempts of activities and steps in
-	// progress, and of signals that workflows are sending. The default is 100 times GOMAXPROCS, but at most 1,000. Further
-	// attempts wait, first come, first served. While the machine is
-	// overloaded, so that goroutines wait long for a processor, only a few attempts
-	// start, whatever this limit is.
+	// progress, and of signals that workflows are sending. The default is 100 times
+	// GOMAXPROCS, but at most 1,000. Further attempts wait, first come, first served.
+	// While the machine is overloaded, so that goroutines wait long for a processor,
+	// only a few attempts start, whatever this limit is.
 	MaxActivities int
 
 	// ParkAfter is the time after which a run that only waits is removed from memory.

@@ -74,6 +74,13 @@ func (c *crowd) taking(name string) *activity.Activity[call, string] {
 	}}
 }
 
+// keyed is a taking activity whose dispatch is recorded.
+func (c *crowd) keyed() *activity.Activity[call, string] {
+	act := c.taking("keyed")
+	act.Idempotent = true
+	return act
+}
+
 // calling is a workflow that makes one call.
 func calling(name string, act *activity.Activity[call, string]) *engine.Workflow[call, string] {
 	return &engine.Workflow[call, string]{Name: name, Errors: []error{activity.ErrTimeout}, Func: func(run *engine.Run, in call) (string, error) { return act.Do(run, in) }}
@@ -354,8 +361,7 @@ func TestPlaceOfACallThatNeverBegan(t *testing.T) {
 			}
 		}}
 		var c crowd
-		keyed := c.taking("keyed")
-		keyed.Idempotent = true
+		keyed := c.keyed()
 		wf, other := calling("w", keyed), calling("other", c.taking("plain"))
 		p := boot(t, store, wf, other, func(c *engine.Config) { c.MaxActivities = 1 })
 		if _, err := outcome(start(t, wf, p, "o", call{Name: "o", For: time.Hour})); !errors.Is(err, engine.ErrCancelled) || !met {
@@ -404,8 +410,7 @@ func TestEngineStopsDuringADispatch(t *testing.T) {
 func TestPlacesAreLeftBeforeACleanup(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var c crowd
-		keyed := c.taking("keyed")
-		keyed.Idempotent = true
+		keyed := c.keyed()
 		wf := flow("w", func(run *engine.Run) (string, error) {
 			scope, cancel := run.WithCancel()
 			one, two := keyed.Go(scope, call{Name: "one", For: time.Hour}), keyed.Go(scope, call{Name: "two", For: time.Hour})
@@ -438,8 +443,7 @@ func TestPlacesAreLeftBeforeACleanup(t *testing.T) {
 func TestPlaceIsLeftDuringATransaction(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var c crowd
-		keyed := c.taking("keyed")
-		keyed.Idempotent = true
+		keyed := c.keyed()
 		wf := flow("w", func(run *engine.Run) (string, error) {
 			later := keyed.Go(run, call{Name: "later", For: time.Minute})
 			var done bool
@@ -465,8 +469,7 @@ func TestPlaceIsLeftDuringATransaction(t *testing.T) {
 func TestPlaceIsLeftByABlockedRun(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var c crowd
-		keyed, plain := c.taking("keyed"), c.taking("plain")
-		keyed.Idempotent = true
+		keyed, plain := c.keyed(), c.taking("plain")
 		wf := flow("w", func(run *engine.Run) (string, error) {
 			plain.Go(run, call{Name: "long", For: time.Hour})
 			keyed.Go(run, call{Name: "later", For: time.Minute})
@@ -490,8 +493,7 @@ func TestPlaceIsLeftByABlockedRun(t *testing.T) {
 func TestPlacesAreLeftWhileALifeIsArchived(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var c crowd
-		keyed := c.taking("keyed")
-		keyed.Idempotent = true
+		keyed := c.keyed()
 		wf := &engine.Workflow[int, string]{Name: "w", Func: func(run *engine.Run, life int) (string, error) {
 			if life > 0 {
 				return "continued", nil

@@ -22,9 +22,9 @@ type Value[T any] struct {
 // After a crash before that, the function sets it again. What is stored is not set again by a replay.
 //
 // A workflow has at most 100 values, each of at most 256 KiB when it is encoded. They stay until the
-// workflow is purged, also if it continues as new: only the values that the present life sets are counted, so a workflow
-// that continues as new must not give them other names in each life. The error is ErrInvalid if x cannot be encoded, is too large, or is one value
-// too many, or if the name is not valid.
+// workflow is purged, also if it continues as new: only the values that the present life sets are
+// counted, so a workflow that continues as new must not give them other names in each life. The error is
+// ErrInvalid if x cannot be encoded, is too large, or is one value too many, or if the name is not valid.
 func (v *Value[T]) Set(run *Run, x T) error {
 	return run.handle().Publish(v.Name, x)
 }

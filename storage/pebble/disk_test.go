@@ -906,7 +906,7 @@ func TestTablesOfASealedDiskStay(t *testing.T) {
 // A flush that has no room removes its own tables, and none of an earlier flush, which the manifest has by then.
 func TestTablesOfTheManifestStay(t *testing.T) {
 	const earlier, table, manifest = "/store/000009.sst", "/store/000010.sst", "/store/MANIFEST-000001"
-	for _, again := range []bool{false, true} { // written to the manifest that there is, or to another one
+	for _, another := range []bool{false, true} { // written to another manifest, or to the one that there was
 		memory := newMemory()
 		var full atomic.Bool
 		d := newDisk(&tap{memory, func(what string) error {
@@ -917,34 +917,25 @@ func TestTablesOfTheManifestStay(t *testing.T) {
 		}}, "/store", nil)
 		create := func(name string) vfs.File {
 			f, err := d.Create(name, "pebble-memtable-flush")
+			if err == nil {
+				_, err = f.Write([]byte("1"))
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			return f
 		}
-		write := func(f vfs.File, at int64) {
-			var err error
-			if at == 0 {
-				_, err = f.Write([]byte("1"))
-			} else {
-				_, err = f.WriteAt([]byte("1"), at)
-			}
-			if err != nil {
-				t.Fatal(err)
+		list := func() { create(manifest) }
+		if !another {
+			log := create(manifest)
+			list = func() {
+				if _, err := log.WriteAt([]byte("2"), 1); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
-		var log vfs.File
-		if again {
-			log = create(manifest)
-			write(log, 0)
-		}
-		write(create(earlier), 0)
-		if log == nil {
-			log = create(manifest)
-			write(log, 0)
-		} else {
-			write(log, 1)
-		}
+		create(earlier)
+		list()
 		f := create(table)
 		full.Store(true)
 		if _, err := f.Write([]byte("1")); !errors.Is(err, syscall.ENOSPC) {
@@ -952,7 +943,7 @@ func TestTablesOfTheManifestStay(t *testing.T) {
 		}
 		_, err := memory.Stat(earlier)
 		if _, gone := memory.Stat(table); err != nil || gone == nil {
-			t.Errorf("again %t: the earlier table %v, and that of the flush %v", again, err, gone)
+			t.Errorf("another manifest %t: the earlier table %v, and that of the flush %v", another, err, gone)
 		}
 	}
 }
