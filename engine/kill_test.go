@@ -230,8 +230,13 @@ func (k *killing) play(t *testing.T, where string) {
 	bank := httptest.NewServer(k)
 	bank.Config.SetKeepAlivesEnabled(false)
 	defer bank.Close()
+	resume := sync.OnceFunc(func() { close(k.resume) })
+	defer resume()
 	c := charger{Store: k.store, Where: where, Bank: bank.URL, Verify: k.answer != "", Die: k.window, LeaseTTL: cmp.Or(k.lease, 5*time.Second)} // not lost on a slow machine
 	first, heard := k.begin(ctx, t, c)
+	if first == nil {
+		return
+	}
 	if k.window == "W7" {
 		for k.count() == 0 && ctx.Err() == nil {
 			time.Sleep(10 * time.Millisecond)
@@ -242,13 +247,16 @@ func (k *killing) play(t *testing.T, where string) {
 	}
 	c.Die = ""
 	second, out := k.begin(ctx, t, c)
+	if second == nil {
+		return
+	}
 	if err := second.Wait(); err != nil {
 		t.Errorf("%s: the second process: %v", name, err)
 	}
 	learnt := strings.TrimSpace(out.String())
 	if k.window == "W7" {
 		_ = first.Process.Signal(syscall.SIGCONT)
-		close(k.resume)
+		resume()
 		if err := first.Wait(); err != nil || strings.TrimSpace(heard.String()) != learnt {
 			t.Errorf("%s: the first process learnt %q, %v; the second %q", name, heard, err, learnt)
 		}
@@ -256,6 +264,7 @@ func (k *killing) play(t *testing.T, where string) {
 	k.check(t, name, learnt)
 }
 
+// begin starts a process that follows these orders. It has reported why if there is none.
 func (k *killing) begin(ctx context.Context, t *testing.T, c charger) (*exec.Cmd, *strings.Builder) {
 	orders, err := json.Marshal(c)
 	exe, e := os.Executable()
@@ -267,11 +276,12 @@ func (k *killing) begin(ctx context.Context, t *testing.T, c charger) (*exec.Cmd
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.first == nil {
-		k.first = cmd
-	}
 	if err := cmd.Start(); err != nil {
 		t.Error(err)
+		return nil, nil
+	}
+	if k.first == nil {
+		k.first = cmd
 	}
 	return cmd, out
 }
