@@ -304,6 +304,10 @@ func TestTransactDoesNotBeginAnyMore(t *testing.T) {
 				var calls atomic.Int64
 				var p *process
 				wf := flow("w", func(run *engine.Run) (string, error) {
+					// What is in progress keeps the run of an engine that stops.
+					slow := engine.Go(run, "slow", func(run *engine.Run) (int, error) {
+						return engine.Step(run, "slow", func(context.Context) (int, error) { time.Sleep(5 * time.Second); return 0, nil })
+					})
 					_, err := engine.Map(run, "book", 3, []int{1, 2, 3}, func(run *engine.Run, _ int) (int, error) {
 						return 0, run.TransactStep("book", nil, func(context.Context) error {
 							switch n := calls.Add(1); {
@@ -317,7 +321,8 @@ func TestTransactDoesNotBeginAnyMore(t *testing.T) {
 							return nil
 						})
 					})
-					return "booked", err
+					_, failed := slow.Get(run)
+					return "booked", errors.Join(err, failed)
 				})
 				s := fresh(t)
 				p = boot(t, transacting{s}, wf)
